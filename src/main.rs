@@ -1,0 +1,3 @@
+//! The `codex-edge` binary: hands the command line to the library.
+
+fn main() {}

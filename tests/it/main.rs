@@ -1,0 +1,7 @@
+//! All integration tests in one binary, so that Pingora is linked once.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+mod architecture;
+mod fuzz_corpus;
+mod json_scanner;
