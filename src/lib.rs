@@ -3,5 +3,10 @@
 //! The layers are described in `docs/ARCHITECTURE.md` and kept by `tests/it/architecture.rs`: a
 //! module names only modules of lower layers.
 
+pub mod clock;
+pub mod config;
 pub mod domain;
+pub mod egress;
 pub mod protocol;
+pub mod storage;
+pub mod telemetry;

@@ -3,5 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 mod architecture;
+mod config;
 mod fuzz_corpus;
 mod json_scanner;
+mod storage;

@@ -1,0 +1,50 @@
+//! The root certificates that upstream connections are checked against.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+
+const BUNDLE: &str = "upstream-roots.pem";
+
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error("{path} holds no readable PEM certificate; give a file of root certificates")]
+    NoCertificate { path: PathBuf },
+    #[error("cannot write the certificate bundle {path}: {source}")]
+    Unwritable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+pub(super) fn bundle(extra: &Path, data_dir: &Path) -> Result<PathBuf, TrustError> {
+    let unreadable = || TrustError::NoCertificate { path: extra.to_owned() };
+    let extras: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(extra)
+        .and_then(Iterator::collect)
+        .map_err(|_| unreadable())?;
+    if extras.is_empty() {
+        return Err(unreadable());
+    }
+    let platform = rustls_native_certs::load_native_certs().certs;
+    let text: String = platform.iter().chain(&extras).map(|it| pem(it)).collect();
+    let path = data_dir.join(BUNDLE);
+    fs::write(&path, text)
+        .map_err(|source| TrustError::Unwritable { path: path.clone(), source })?;
+    Ok(path)
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = STANDARD.encode(certificate);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.extend(line.iter().copied().map(char::from));
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
