@@ -8,5 +8,6 @@ pub mod config;
 pub mod domain;
 pub mod egress;
 pub mod protocol;
+pub mod sim;
 pub mod storage;
 pub mod telemetry;

@@ -6,4 +6,6 @@ mod architecture;
 mod config;
 mod fuzz_corpus;
 mod json_scanner;
+mod sim;
 mod storage;
+mod support;
