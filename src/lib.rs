@@ -3,11 +3,14 @@
 //! The layers are described in `docs/ARCHITECTURE.md` and kept by `tests/it/architecture.rs`: a
 //! module names only modules of lower layers.
 
+pub mod accounts;
 pub mod clock;
 pub mod config;
 pub mod domain;
 pub mod egress;
 pub mod protocol;
+pub mod sessions;
 pub mod sim;
 pub mod storage;
 pub mod telemetry;
+pub mod users;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
+mod accounts;
 mod architecture;
 mod config;
 mod fuzz_corpus;
@@ -9,3 +10,4 @@ mod json_scanner;
 mod sim;
 mod storage;
 mod support;
+mod users;
