@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod domain;
 pub mod egress;
+pub mod gateway;
 pub mod protocol;
 pub mod sessions;
 pub mod sim;
