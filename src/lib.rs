@@ -4,11 +4,15 @@
 //! module names only modules of lower layers.
 
 pub mod accounts;
+pub mod admin;
+pub mod app;
 pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod edge;
 pub mod egress;
 pub mod gateway;
+pub mod lifecycle;
 pub mod protocol;
 pub mod sessions;
 pub mod sim;

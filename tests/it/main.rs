@@ -3,11 +3,17 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 mod accounts;
+mod admin;
+mod admission;
+mod affinity;
 mod architecture;
 mod config;
+mod failover;
 mod fuzz_corpus;
+mod hangup;
 mod json_scanner;
 mod sim;
 mod storage;
 mod support;
+mod transparency;
 mod users;

@@ -1,0 +1,30 @@
+//! Bytes over a socket, for requests that no HTTP library would send.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// Sends bytes and reads until the gateway closes.
+pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The gateway may refuse and close before it has everything.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Sends bytes and hangs up, without waiting for an answer.
+pub(crate) async fn hang_up_after(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream.shutdown().await.unwrap();
+}
+
+/// The status of an answer; 0 if there was none.
+pub(crate) fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0)
+}
