@@ -6,8 +6,10 @@
 pub mod accounts;
 pub mod admin;
 pub mod app;
+pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod domain;
 pub mod edge;
 pub mod egress;
