@@ -9,6 +9,7 @@ mod affinity;
 mod architecture;
 mod cli;
 mod config;
+mod e2e;
 mod failover;
 mod fuzz_corpus;
 mod hangup;
