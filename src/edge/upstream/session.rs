@@ -31,7 +31,10 @@ use super::{control::AttemptControl, peek, upload};
 pub struct AttemptSession {
     inner: HttpSession<()>,
     control: Option<AttemptControl>,
+    /// The final head, until its body is asked for: a stream may last long, and its head is large.
     response: Option<ResponseHeader>,
+    /// The upstream answered, and not with an error.
+    welcome: bool,
     /// Peeked and not yet handed on.
     pending: VecDeque<Bytes>,
     /// What broke the answer while it was peeked at; told after `pending`.
@@ -51,6 +54,7 @@ impl AttemptSession {
             inner,
             control: None,
             response: None,
+            welcome: false,
             pending: VecDeque::new(),
             broken: None,
             uploaded: false,
@@ -65,8 +69,7 @@ impl AttemptSession {
     /// Whether the connection may serve another request. One that answered with an error may not
     /// have read our body and be closing.
     pub(super) fn is_reusable(&self) -> bool {
-        let refused = self.response.as_ref().is_none_or(|it| it.status.as_u16() >= 400);
-        self.uploaded && self.pending.is_empty() && self.broken.is_none() && !refused
+        self.uploaded && self.welcome && self.pending.is_empty() && self.broken.is_none()
     }
 
     fn inner_is_done(&mut self) -> Result<bool> {
@@ -102,7 +105,9 @@ impl AttemptSession {
             control.progress.time_out();
             return Error::e_explain(ErrorType::ReadTimedout, "waiting for the response head");
         };
-        self.response = Some(head?);
+        let head = head?;
+        self.welcome = head.status.as_u16() < 400;
+        self.response = Some(head);
         control.progress.begin_response();
         Ok(())
     }
@@ -187,6 +192,7 @@ impl Session for AttemptSession {
     }
 
     async fn read_response_body(&mut self) -> Result<Option<Bytes>> {
+        self.response = None;
         if let Some(piece) = self.pending.pop_front() {
             return Ok(Some(piece));
         }
