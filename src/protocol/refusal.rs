@@ -92,4 +92,41 @@ mod tests {
         assert_eq!(body["error"]["plan_type"], "pro");
         assert_eq!(body["error"]["type"], "usage_limit_reached");
     }
+
+    #[test]
+    fn every_kind_of_refusal_fills_every_member() {
+        for kind in [
+            Kind::InvalidRequest,
+            Kind::UnsupportedContentEncoding,
+            Kind::RequestTimeout,
+            Kind::InvalidApiKey,
+            Kind::KeyDisabled,
+            Kind::OriginNotAllowed,
+            Kind::NotFound,
+            Kind::ModelNotFound,
+            Kind::NotSupported,
+            Kind::MethodNotAllowed,
+            Kind::PayloadTooLarge,
+            Kind::WebsocketUnavailable,
+            Kind::HeadersTooLarge,
+            Kind::UsageLimitReached,
+            Kind::RateLimitExceeded,
+            Kind::UpstreamUnreachable,
+            Kind::UpstreamTransportError,
+            Kind::UpstreamTimeout,
+            Kind::NoAccountAvailable,
+            Kind::Draining,
+            Kind::Overloaded,
+            Kind::Internal,
+        ] {
+            let body = super::body(&Refusal::new(kind, "what happened"), "req_1");
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            for member in ["message", "type", "code", "request_id"] {
+                let filled = body["error"][member].as_str().is_some_and(|it| !it.is_empty());
+                assert!(filled, "{kind:?} has no {member}: {body}");
+            }
+            assert!(body["error"]["param"].is_null());
+            assert!(kind.status().as_u16() >= 400);
+        }
+    }
 }
