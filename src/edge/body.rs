@@ -15,6 +15,10 @@ use crate::{
 /// How long a client may pause within a body.
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// The most of a refused body that is read, and how long.
+const DISCARD_MAX: usize = 128 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+
 /// Why there is no body.
 pub(super) enum NoBody {
     Refused(Refusal),
@@ -52,6 +56,22 @@ fn no_more(error: Box<Error>) -> NoBody {
 
 fn too_slow() -> Refusal {
     Refusal::new(Kind::RequestTimeout, "The request body did not arrive in time. Send it again.")
+}
+
+/// Reads what is left of a refused body and forgets it, within bounds. Closing on a client that is
+/// still sending would reset the connection, and the answer with it.
+pub(super) async fn discard(session: &mut Session) {
+    let reading = async {
+        let mut rest = DISCARD_MAX;
+        while let Ok(Some(piece)) = session.read_request_body().await {
+            match rest.checked_sub(piece.len()) {
+                Some(less) => rest = less,
+                None => return,
+            }
+        }
+    };
+    // Past the time the connection is closed all the same.
+    let _ = tokio::time::timeout(DISCARD_TIME, reading).await;
 }
 
 fn expects_continue(session: &Session) -> bool {

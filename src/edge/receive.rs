@@ -72,6 +72,7 @@ impl Edge {
         };
         ctx.end = End::Refused;
         respond::refuse(session, &refusal, &ctx.request_id).await?;
+        body::discard(session).await;
         Ok(true)
     }
 

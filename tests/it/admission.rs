@@ -149,6 +149,24 @@ async fn a_body_is_bounded_as_sent_and_as_decoded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_sends_everything_first_still_hears_the_refusal() {
+    let stage = stage().await;
+    let large = "a".repeat(65 << 20);
+    let table = [(stage.key.as_str(), 413), ("cek_wrong", 401)];
+    for (key, status) in table {
+        let head = format!(
+            "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\
+             Content-Length: {}\r\n\r\n",
+            large.len()
+        );
+        let request = [head.as_bytes(), large.as_bytes()].concat();
+        let answer = raw::send_all_first(stage.edge(), &request).await;
+        assert_eq!(raw::status(&answer), status, "{answer}");
+    }
+    untouched(&stage);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_beyond_the_common_budget_are_turned_away_for_a_moment() {
     let setup = Setup::with_accounts(&["alice"])
         .toml("[limits]\nbuffered_total = \"1MiB\"\nreplay_body = \"1MiB\"");

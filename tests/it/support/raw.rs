@@ -17,6 +17,15 @@ pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Sends all of the bytes before it reads, as simple clients do; then reads the head of the answer.
+pub(crate) async fn send_all_first(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = vec![0; 64];
+    let read = stream.read(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
 /// Sends bytes and hangs up, without waiting for an answer.
 pub(crate) async fn hang_up_after(address: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).await.unwrap();
