@@ -68,7 +68,7 @@ pub struct Parts {
 impl Gateway {
     pub fn new(parts: Parts) -> Self {
         Self {
-            budget: Budget::new(parts.config.limits.buffered_total.0),
+            budget: Budget::new(parts.config.limits.buffered_total.bytes()),
             flights: Flights::default(),
             pool: parts.pool,
             keyring: parts.keyring,

@@ -77,6 +77,15 @@ pub struct Source {
     pub expires_at: Option<Timestamp>,
 }
 
+// === impl Account ===
+
+impl Account {
+    /// What no client may see of it, wherever an upstream puts it.
+    pub fn shown_to_nobody(&self) -> Option<&str> {
+        self.account_id.as_ref().map(AccountId::as_str)
+    }
+}
+
 // === impl AuthId ===
 
 impl AuthId {

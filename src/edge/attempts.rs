@@ -12,11 +12,7 @@ use super::{
 };
 use crate::{
     domain::refusal::Refusal,
-    gateway::{
-        ending::Ending,
-        judge::{Loss, Verdict},
-        settle::End,
-    },
+    gateway::{ending::Ending, judge::Loss, settle::End},
 };
 
 /// Addresses of one host that an attempt tries.
@@ -27,7 +23,7 @@ const ADDRESSES_MAX: usize = 4;
 impl Edge {
     /// The attempt to make now: the one under way on a new connection, or one with another account.
     pub(super) fn next_attempt(&self, ctx: &mut RequestCtx) -> Result<()> {
-        let turn = match ctx.take_phase() {
+        let mut turn = match ctx.take_phase() {
             Phase::Attempting(mut attempting) if attempting.next == Next::Redial => {
                 attempting.next = Next::Same;
                 attempting.progress = Arc::default();
@@ -38,7 +34,6 @@ impl Edge {
             Phase::Choosing(turn) => *turn,
             Phase::Received | Phase::Settled => return fail(out_of_order("upstream_peer"), ctx),
         };
-        let mut turn = turn;
         match self.gateway.dispatch(&mut turn) {
             Ok(attempt) => {
                 let progress = Arc::new(Progress::default());
@@ -96,7 +91,8 @@ impl Edge {
             None => Loss::BeforeAnswer,
         };
         *next = Next::Another;
-        self.gateway.lost(turn, attempt, loss) == Verdict::Another
+        self.gateway.lost(turn, attempt, loss);
+        true
     }
 }
 

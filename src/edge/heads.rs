@@ -1,12 +1,12 @@
 //! Builds the head that goes up and cleans the head that comes down.
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderValue, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_core::{ErrorType, OrErr, Result};
 
 use crate::{
     config::BaseUrl,
-    domain::account::{Account, AccountId},
+    domain::account::Account,
     protocol::{
         headers::{self, CHATGPT_ACCOUNT_ID, RequestPolicy, X_CODEX_TURN_STATE, X_OPENAI_FEDRAMP},
         route::Operation,
@@ -59,18 +59,10 @@ pub(super) fn upstream_request(
     Ok(head)
 }
 
-/// The same for trailers.
-pub(super) fn clean(trailers: &mut HeaderMap, account: &Account) {
-    let id = account.account_id.as_ref().map(AccountId::as_str);
-    for name in headers::denied_in_response(trailers, id) {
-        trailers.remove(name);
-    }
-}
-
-/// Removes from an answer what must not reach the client.
+/// Removes from an answer what must not reach the client. Pingora keeps the case of names beside the
+/// headers, so that each has to go through it.
 pub(super) fn clean_response(response: &mut ResponseHeader, account: &Account) {
-    let id = account.account_id.as_ref().map(AccountId::as_str);
-    for name in headers::denied_in_response(&response.headers, id) {
+    for name in headers::denied_in_response(&response.headers, account.shown_to_nobody()) {
         response.remove_header(&name);
     }
 }

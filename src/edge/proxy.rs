@@ -28,7 +28,7 @@ use crate::{
         judge::{Answer, Loss, Seen, Verdict},
         settle::{Closing, End},
     },
-    protocol::headers::X_REQUEST_ID,
+    protocol::headers::{self, X_REQUEST_ID},
 };
 
 /// The edge as Pingora sees it.
@@ -82,9 +82,9 @@ impl ProxyHttp for Edge {
             Err(error) => {
                 tracing::warn!(%error, "Cannot reach the upstream: {error}");
                 *next = Next::Another;
-                let again = self.gateway.lost(turn, attempt, Loss::Connect) == Verdict::Another;
+                self.gateway.lost(turn, attempt, Loss::Connect);
                 let mut error = Error::because(ErrorType::ConnectError, "egress", error);
-                error.set_retry(again);
+                error.set_retry(true);
                 Err(error)
             }
         }
@@ -122,7 +122,7 @@ impl ProxyHttp for Edge {
             body: Arc::clone(&turn.request.body),
             hold: streamed.then(|| HoldLimits {
                 time: config.routing.hold_back,
-                bytes: usize::try_from(config.routing.hold_back_bytes.0).unwrap_or(usize::MAX),
+                bytes: config.routing.hold_back_bytes.as_usize(),
             }),
             header_timeout: config.upstream.header_timeout,
             progress: Arc::clone(progress),
@@ -177,7 +177,7 @@ impl ProxyHttp for Edge {
         ctx: &mut RequestCtx,
     ) -> Result<()> {
         if let Phase::Attempting(attempting) = &ctx.phase {
-            heads::clean(trailers, &attempting.attempt.account);
+            headers::clean_response(trailers, attempting.attempt.account.shown_to_nobody());
         }
         Ok(())
     }

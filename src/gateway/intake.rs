@@ -52,7 +52,7 @@ impl Intake {
         reservation: Reservation,
         spill_folder: PathBuf,
     ) -> Result<Self, Refusal> {
-        let max = limits.max_body.0;
+        let max = limits.max_body.bytes();
         let announced = headers
             .get(header::CONTENT_LENGTH)
             .and_then(|it| it.to_str().ok())
@@ -72,7 +72,7 @@ impl Intake {
             )
         })?;
         Ok(Self {
-            writer: BodyWriter::new(limits.replay_body.0, reservation),
+            writer: BodyWriter::new(limits.replay_body.bytes(), reservation),
             decoder,
             inspector: Inspector::new(),
             malformed: None,

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     domain::{
-        account::AccountId,
         health::Report,
         outcome::{Class, ErrorFacts},
     },
@@ -100,8 +99,8 @@ impl Gateway {
         }
     }
 
-    /// An attempt broke before anything of its answer was shown.
-    pub fn lost(&self, turn: &mut Turn, attempt: &Attempt, loss: Loss) -> Verdict {
+    /// An attempt broke before anything of its answer was shown; another account may try.
+    pub fn lost(&self, turn: &mut Turn, attempt: &Attempt, loss: Loss) {
         turn.record(attempt, Class::Transport);
         let outcome = match loss {
             Loss::Connect => AttemptOutcome::Unreachable,
@@ -109,9 +108,6 @@ impl Gateway {
             Loss::Timeout => AttemptOutcome::TimedOut,
         };
         self.metrics.attempt(outcome);
-        if turn.committed {
-            return Verdict::Deliver;
-        }
         self.count_failover(outcome);
         turn.counted += 1;
         let failures = &mut turn.failures;
@@ -120,7 +116,6 @@ impl Gateway {
             Loss::BeforeAnswer => failures.transport += 1,
             Loss::Timeout => failures.timeout += 1,
         }
-        Verdict::Another
     }
 
     /// Tells the pool what an attempt says about its account.
@@ -173,11 +168,8 @@ impl Gateway {
         if class != Class::Credential
             && let Some(body) = whole_body(&answer.seen)
         {
-            let id = attempt.account.account_id.as_ref().map(AccountId::as_str);
             let mut headers = answer.headers.clone();
-            for name in headers::denied_in_response(answer.headers, id) {
-                headers.remove(name);
-            }
+            headers::clean_response(&mut headers, attempt.account.shown_to_nobody());
             turn.last = Some(StoredAnswer { status: answer.status, headers, body });
         }
         self.count_failover(class.into());

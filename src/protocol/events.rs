@@ -179,21 +179,6 @@ impl EventKind {
             _ => Self::Quiet,
         }
     }
-
-    /// Whether the answer, as far as this event, can't be withdrawn any more.
-    pub fn is_output(self) -> bool {
-        matches!(self, Self::Semantic | Self::Completed)
-    }
-
-    /// Whether the event tells of a failure.
-    pub fn is_failure(self) -> bool {
-        matches!(self, Self::Failed | Self::Incomplete | Self::Error)
-    }
-
-    /// Whether no event of the same answer follows.
-    pub fn is_last(self) -> bool {
-        matches!(self, Self::Completed | Self::Failed | Self::Incomplete | Self::Error)
-    }
 }
 
 // === impl TurnState ===

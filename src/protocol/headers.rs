@@ -136,6 +136,13 @@ pub fn denied_in_response(headers: &HeaderMap, account_id: Option<&str>) -> Vec<
     denied.map(|(name, _)| name.clone()).collect()
 }
 
+/// Removes from an answer, or its trailers, what must not reach the client.
+pub fn clean_response(headers: &mut HeaderMap, account_id: Option<&str>) {
+    for name in denied_in_response(headers, account_id) {
+        headers.remove(name);
+    }
+}
+
 /// The client key of a request: a bearer counts first, but one that is no client key gives way to
 /// `X-API-Key`, so that a client with a login of its own can still bring a key.
 pub fn client_key(headers: &HeaderMap) -> Option<&[u8]> {

@@ -1,19 +1,19 @@
 //! A plain client for one request on a connection of its own.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::{ClientConfig, RootCertStore, pki_types::pem::PemObject};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 
 use codex_edge::sim::Simulator;
+
+use crate::support::client::{encrypt, exchange};
 
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -147,7 +147,7 @@ impl Ask {
             }
             Wire::TlsH1 | Wire::TlsH2 => {
                 let tcp = connect(simulator.tls_address().unwrap()).await;
-                let stream = secure(tcp, simulator.ca_pem().unwrap(), h2).await;
+                let stream = encrypt(tcp, simulator.ca_pem().unwrap(), h2).await;
                 self.over(stream, h2).await
             }
         }
@@ -157,7 +157,6 @@ impl Ask {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let io = TokioIo::new(stream);
         let uri = if h2 { format!("http://sim{}", self.path) } else { self.path };
         let mut request = Request::builder().method(self.method).uri(uri);
         if !h2 {
@@ -167,16 +166,7 @@ impl Ask {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(self.body)).unwrap();
-        if h2 {
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
-            tokio::spawn(connection);
-            sender.send_request(request).await
-        } else {
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-            tokio::spawn(connection);
-            sender.send_request(request).await
-        }
+        exchange(stream, h2, request).await
     }
 }
 
@@ -184,24 +174,4 @@ pub(super) async fn connect(address: SocketAddr) -> TcpStream {
     let tcp = TcpStream::connect(address).await.unwrap();
     tcp.set_nodelay(true).unwrap();
     tcp
-}
-
-async fn secure(
-    tcp: TcpStream,
-    ca_pem: &[u8],
-    h2: bool,
-) -> impl AsyncRead + AsyncWrite + Unpin + use<> {
-    let mut roots = RootCertStore::empty();
-    for certificate in rustls::pki_types::CertificateDer::pem_slice_iter(ca_pem) {
-        roots.add(certificate.unwrap()).unwrap();
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![if h2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap()
 }

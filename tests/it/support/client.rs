@@ -107,39 +107,47 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         let request = request.body(Full::new(body.into())).unwrap();
         if self.wire.is_tls() {
-            exchange(self.encrypt(stream).await, self.wire, request).await
+            let stream = encrypt(stream, self.ca.as_deref().unwrap(), self.wire.is_h2()).await;
+            exchange(stream, self.wire.is_h2(), request).await
         } else {
-            exchange(stream, self.wire, request).await
+            exchange(stream, self.wire.is_h2(), request).await
         }
-    }
-
-    async fn encrypt(&self, stream: TcpStream) -> tokio_rustls::client::TlsStream<TcpStream> {
-        let mut roots = RootCertStore::empty();
-        let pem = self.ca.as_deref().unwrap();
-        roots.add(CertificateDer::from_pem_slice(pem).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let protocol: &[u8] = if self.wire.is_h2() { b"h2" } else { b"http/1.1" };
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }
 }
 
-async fn exchange<S>(
+/// TLS to `localhost`, under this certificate authority.
+pub(crate) async fn encrypt(
+    stream: TcpStream,
+    ca_pem: &[u8],
+    h2: bool,
+) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_pem) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let protocol: &[u8] = if h2 { b"h2" } else { b"http/1.1" };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+/// Sends one request over a fresh connection.
+pub(crate) async fn exchange<S>(
     stream: S,
-    wire: Wire,
+    h2: bool,
     request: Request<Full<Bytes>>,
 ) -> hyper::Result<http::Response<Incoming>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let io = TokioIo::new(stream);
-    if wire.is_h2() {
+    if h2 {
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
         tokio::spawn(connection);
