@@ -82,6 +82,7 @@ impl Edge {
         let Attempting { turn, attempt, progress, next } = &mut **attempting;
         failure::log(attempt, error);
         if turn.committed {
+            self.gateway.cut();
             ctx.end = End::Cut;
             return false;
         }

@@ -20,7 +20,7 @@ use crate::{
         outcome::{Class, ErrorFacts},
     },
     protocol::{error_body, headers},
-    telemetry::labels::{AttemptOutcome, FailoverReason},
+    telemetry::labels::{AttemptOutcome, FailoverReason, ReplayRefusal},
 };
 
 /// The beginning of an upstream answer.
@@ -97,6 +97,11 @@ impl Gateway {
         if answered && let Some(session) = &turn.request.session {
             self.sessions.commit(session, account, now);
         }
+    }
+
+    /// An answer broke off after it had begun. Another account could not go on with it.
+    pub fn cut(&self) {
+        self.metrics.replay_refused(ReplayRefusal::OutputBegun);
     }
 
     /// An attempt broke before anything of its answer was shown; another account may try.

@@ -1,6 +1,6 @@
 //! What a scraper and a reader of the log see.
 
-use codex_edge::sim::{Action, Rule, SimConfig, Simulator};
+use codex_edge::sim::{Action, End, Rule, SimConfig, Simulator};
 use serde_json::Value;
 
 use crate::support::{
@@ -59,6 +59,18 @@ async fn a_scrape_counts_requests_attempts_failovers_tokens_and_accounts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_breaks_off_after_output_counts_as_a_replay_refused() {
+    let stage = Setup::with_accounts(&["alice", "bob"]).start().await;
+    stage.sim.rule(Rule::new(Action::end_after(4, End::Cut)).times(1));
+    assert!(stage.h1().post(PATH, GOOD).await.broken);
+    let flights = &stage.app.gateway.flights;
+    eventually("the books are closed", || flights.count() == 0).await;
+    let scrape = stage.admin().get("/metrics").await.text();
+    let series = "codex_edge_replays_refused_total{reason=\"output_begun\"}";
+    assert!((value(&scrape, series) - 1.0).abs() < 0.1, "{scrape}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_sessions_and_models_add_no_series() {
     let stage = Setup::with_accounts(&["alice"]).start().await;
     let series = async || stage.admin().get("/metrics").await.text().lines().count();
@@ -103,7 +115,9 @@ async fn each_request_is_one_line_of_the_log() {
         .filter(|line: &Value| line["request_id"].is_string())
         .collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let (served, refused) = (&lines[0], &lines[1]);
+    // A line is written once its answer is out, so that the two may come in either order.
+    let with = |status: u16| lines.iter().find(|line| line["status"] == status).unwrap();
+    let (served, refused) = (with(200), with(400));
     assert_eq!(served["upstream_request_id"], upstream_id);
     assert_eq!(served["route"], "responses");
     assert_eq!(served["status"], 200);
