@@ -1,4 +1,5 @@
-//! Picking one of forty accounts: the pure rank alone, and the pool's whole step with its lease.
+//! Picking one of forty accounts: the pure rank alone, and the pool's whole step with its lease; and
+//! the swap of five hundred accounts.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop")]
 
@@ -7,19 +8,20 @@ use std::{hint::black_box, path::Path};
 use codex_edge::{
     accounts::pool::Pool,
     domain::{
-        account::{AccountId, Label},
+        account::{Account, AccountId, Label},
         credential::{AccessToken, Credential},
         health::Tier,
         identity::{Claims, Login, LoginFile, PathId, resolve},
         select::{Candidate, select},
     },
 };
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 
 const ACCOUNTS: usize = 40;
+const MANY: usize = 500;
 
-fn files() -> Vec<LoginFile> {
+fn files(count: usize) -> Vec<LoginFile> {
     let file = |number: usize| {
         let token = AccessToken::new(format!("token-{number}").into()).unwrap();
         let login = Login {
@@ -31,15 +33,15 @@ fn files() -> Vec<LoginFile> {
             credential: Credential::new(token, None),
             enabled: true,
         };
-        LoginFile { path: PathId::from_relative(Path::new(&format!("{number}.json"))), login }
+        LoginFile::new(PathId::from_relative(Path::new(&format!("{number}.json"))), login)
     };
-    (0..ACCOUNTS).map(file).collect()
+    (0..count).map(file).collect()
 }
 
 fn selection(criterion: &mut Criterion) {
     let now = Timestamp::UNIX_EPOCH;
     let label = Label::parse("paaaaaa").unwrap();
-    let resolved = resolve(files(), now);
+    let resolved = resolve(files(ACCOUNTS), now);
     let ids: Vec<_> = resolved.iter().map(|it| it.id.clone()).collect();
 
     criterion.bench_function("select/rank_40", |bencher| {
@@ -56,7 +58,7 @@ fn selection(criterion: &mut Criterion) {
     });
 
     let pool = Pool::new();
-    pool.publish(resolved.into_iter().map(|it| it.labelled(label.clone())).collect());
+    pool.publish(resolved.into_iter().map(|it| it.labelled(label.clone())).collect(), &[]);
     let snapshot = pool.snapshot();
     criterion.bench_function("select/pick_40", |bencher| {
         bencher.iter(|| pool.pick(black_box(&snapshot), &[], now));
@@ -67,5 +69,18 @@ fn selection(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, selection);
+fn swap(criterion: &mut Criterion) {
+    let label = Label::parse("paaaaaa").unwrap();
+    let accounts = || -> Vec<Account> {
+        let resolved = resolve(files(MANY), Timestamp::UNIX_EPOCH);
+        resolved.into_iter().map(|it| it.labelled(label.clone())).collect()
+    };
+    let pool = Pool::new();
+    pool.publish(accounts(), &[]);
+    criterion.bench_function("select/publish_500", |bencher| {
+        bencher.iter_batched(accounts, |it| pool.publish(it, &[]), BatchSize::LargeInput);
+    });
+}
+
+criterion_group!(benches, selection, swap);
 criterion_main!(benches);

@@ -5,10 +5,15 @@
 //! turned away before anything else looks at it, so that no web page reaches the listener by
 //! pointing a name of its own at this machine.
 
+mod audit;
+mod auths;
 mod fault;
 mod gate;
 mod host;
+mod import;
 mod key;
+mod login;
+mod object;
 mod people;
 mod watch;
 
@@ -21,11 +26,23 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::{gateway::Gateway, users::Users};
+use crate::{
+    accounts::{Accounts, login::Logins},
+    gateway::Gateway,
+    users::Users,
+};
 
 use self::fault::Fault;
 
-pub use self::key::{AdminKey, BadAdminKey};
+pub use self::{
+    auths::{
+        AuthAnswer, AuthList, DirectoryState, ShownAuth, ShownCooldown, ShownDirectory,
+        ShownProblem, ShownSource, ShownSwitches,
+    },
+    import::{ImportAnswer, ShownImport, ShownResult, ShownTaken},
+    key::{AdminKey, BadAdminKey},
+    login::{LoginAnswer, ShownLogin, ShownMeans, ShownState},
+};
 
 /// The largest body of a management request.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -34,6 +51,8 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub struct AdminState {
     pub gateway: Arc<Gateway>,
+    pub accounts: Accounts,
+    pub logins: Logins,
     pub users: Arc<Users>,
     /// Without a key there is no management.
     pub key: Option<AdminKey>,
@@ -47,6 +66,22 @@ pub fn router(state: AdminState) -> Router {
         .route("/users", get(people::list).post(people::create))
         .route("/users/{id}", get(people::show).patch(people::change).delete(people::delete))
         .route("/users/{id}/api-key/reset", post(people::reset_key))
+        .route("/audit", get(audit::list))
+        .route("/auths", get(auths::list))
+        .route("/auths/{id}", get(auths::show).delete(auths::remove))
+        .route("/auths/refresh", post(auths::refresh))
+        .route("/auths/enable", post(auths::enable))
+        .route("/auths/disable", post(auths::disable))
+        .route("/auths/pause", post(auths::pause))
+        .route("/auths/resume", post(auths::resume))
+        .route("/auths/cooldown/clear", post(auths::clear_cooldown))
+        .route(
+            "/auths/import",
+            post(import::take).layer(DefaultBodyLimit::max(import::BODY_BYTES_MAX)),
+        )
+        .route("/auths/login", post(login::begin))
+        .route("/auths/login/{id}", get(login::show).delete(login::cancel))
+        .route("/auths/login/{id}/complete", post(login::complete))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn_with_state(state.clone(), gate::check_key));

@@ -3,6 +3,7 @@
 //! All that can fail fails before the first connection is accepted, with an error that says what
 //! to do.
 
+mod background;
 mod listen;
 mod prepare;
 
@@ -21,8 +22,9 @@ use pingora_core::{
     services::background::{BackgroundService, background_service},
 };
 
+use self::background::Background;
 use crate::{
-    accounts::LoadError,
+    accounts::{Accounts, OpenError, login::Logins},
     admin::{self, AdminState},
     clock::Clock,
     config::Config,
@@ -49,10 +51,12 @@ pub struct App {
     pub edge: Vec<SocketAddr>,
     pub admin: SocketAddr,
     pub gateway: Arc<Gateway>,
+    pub accounts: Accounts,
     /// What this start has made that was not there before.
     pub made: Made,
     stop: Stop,
     server: JoinHandle<()>,
+    background: Background,
 }
 
 /// What a first start makes.
@@ -80,12 +84,10 @@ pub enum StartError {
         "{0} can be reached from other machines and no user has a key. Make one first: start with a loopback address, run \"codex-edge users create NAME\", then come back"
     )]
     NobodyMayComeIn(SocketAddr),
-    #[error("cannot read the credential directory {path}: {source}")]
-    Accounts {
-        path: PathBuf,
-        #[source]
-        source: LoadError,
-    },
+    #[error(transparent)]
+    Accounts(#[from] OpenError),
+    #[error("cannot start the threads for renewals and sign-ins: {0}")]
+    Background(#[source] io::Error),
     #[error("cannot make the credential directory {path}: {source}")]
     AuthDir {
         path: PathBuf,
@@ -113,7 +115,8 @@ pub enum StartError {
 /// What keeps it from starting; nothing keeps running then.
 pub fn start(config: Config, clock: Clock) -> Result<App, StartError> {
     let config = Arc::new(config);
-    let prepared = prepare::prepare(&config, &clock)?;
+    let background = Background::start().map_err(StartError::Background)?;
+    let prepared = prepare::prepare(&config, &clock, background.tasks())?;
     let listeners = bind_edge(&config)?;
     let edge: Vec<SocketAddr> = listeners.iter().map(|it| it.address).collect();
     let admin_listener = bind(config.server.admin_listen, "server.admin_listen")?;
@@ -121,10 +124,12 @@ pub fn start(config: Config, clock: Clock) -> Result<App, StartError> {
     let server_conf = server_conf(&config)?;
     let gateway = Arc::new(Gateway::new(Parts {
         config: Arc::clone(&config),
-        pool: prepared.pool,
+        pool: Arc::clone(&prepared.accounts.pool),
+        refresher: prepared.accounts.refresher.clone(),
         keyring: prepared.users.keyring(),
         sessions: prepared.sessions,
         metrics: prepared.metrics,
+        egress: prepared.egress,
         clock,
         spill_folder: config.server.data_dir.clone(),
     }));
@@ -134,6 +139,8 @@ pub fn start(config: Config, clock: Clock) -> Result<App, StartError> {
     server.add_service(lifecycle::Adopt::new(service, listeners));
     let state = AdminState {
         gateway: Arc::clone(&gateway),
+        accounts: prepared.accounts.clone(),
+        logins: Logins::of(&prepared.accounts),
         users: Arc::new(prepared.users),
         key: prepared.admin_key,
         listen: admin_address,
@@ -143,7 +150,16 @@ pub fn start(config: Config, clock: Clock) -> Result<App, StartError> {
     let stop = Stop::new();
     let watch = stop.watch(Arc::clone(&gateway), config.server.drain_timeout);
     let server = thread::spawn(move || server.run(RunArgs { shutdown_signal: Box::new(watch) }));
-    Ok(App { edge, admin: admin_address, gateway, made: prepared.made, stop, server })
+    Ok(App {
+        edge,
+        admin: admin_address,
+        gateway,
+        accounts: prepared.accounts,
+        made: prepared.made,
+        stop,
+        server,
+        background,
+    })
 }
 
 fn bind_edge(config: &Config) -> Result<Vec<Bound>, StartError> {
@@ -200,6 +216,7 @@ impl App {
         if self.server.join().is_err() {
             tracing::error!("The server ended in a panic");
         }
+        self.background.finish();
     }
 }
 

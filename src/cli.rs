@@ -3,7 +3,11 @@
 //! Standard output carries results only; everything else goes to standard error. An error is one
 //! sentence that says what to do.
 
+mod accounts;
 mod check;
+mod desk;
+mod import;
+mod login;
 mod remote;
 mod serve;
 mod sim;
@@ -84,6 +88,13 @@ enum Verb {
         after_help = "Example:\n  codex-edge users create ann\n  codex-edge users list --json"
     )]
     Users(users::Args),
+    /// Manage the accounts of the pool
+    #[command(
+        after_help = "Example:\n  codex-edge accounts list\n  codex-edge accounts login --device\n  \
+                      codex-edge accounts import ~/.codex/auth.json\n  codex-edge accounts pause \
+                      pa1b2c3"
+    )]
+    Accounts(accounts::Args),
     /// Print a completion script
     #[command(after_help = "Example:\n  codex-edge completions bash > \
                             ~/.local/share/bash-completion/completions/codex-edge")]
@@ -103,6 +114,16 @@ enum CliError {
     Output(#[source] io::Error),
     #[error("the gateway's answer is not understood ({0}): use the codex-edge of its version")]
     Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Desk(#[from] desk::DeskError),
+    #[error(transparent)]
+    Login(#[from] login::LoginEnd),
+    #[error(transparent)]
+    Name(#[from] accounts::NameError),
+    #[error("nothing was removed")]
+    NothingRemoved,
+    #[error("{refused} of {total} files refused: standard output says why")]
+    Refused { refused: usize, total: usize },
     #[error("{0}")]
     Simulator(#[from] crate::sim::RunError),
 }
@@ -131,6 +152,7 @@ fn run_verb(verb: Verb) -> ExitCode {
         Verb::Demo { keep } => demo::run(keep),
         Verb::Sim { listen, script, accounts } => finish(sim::run(listen, script, accounts)),
         Verb::Users(args) => finish(users::run(args)),
+        Verb::Accounts(args) => finish(accounts::run(&args)),
         Verb::Completions { shell } => finish(print_completions(shell)),
     }
 }

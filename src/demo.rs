@@ -7,7 +7,8 @@ mod tour;
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fmt, fs,
+    io::{self, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -65,12 +66,12 @@ pub fn run(keep: bool) -> ExitCode {
 async fn show(keep: bool) -> Result<(), DemoError> {
     let folder = tempfile::tempdir().map_err(DemoError::Folder)?;
     let scene = set(folder.path()).await?;
-    println!("simulated upstream  {}", scene.sim.base_url());
-    println!("gateway             {}", base_url(scene.edge()));
-    println!("admin               http://{}", scene.app.admin);
-    println!("accounts            {}\n", NAMES.join(", "));
+    say(format_args!("simulated upstream  {}", scene.sim.base_url()));
+    say(format_args!("gateway             {}", base_url(scene.edge())));
+    say(format_args!("admin               http://{}", scene.app.admin));
+    say(format_args!("accounts            {}\n", NAMES.join(", ")));
     tour::run(&scene).await.map_err(DemoError::Tour)?;
-    println!("\nEverything went as told.");
+    say(format_args!("\nEverything went as told."));
     if keep {
         invite(&scene);
         // Whichever signal ends the wait, the scene is taken down below.
@@ -90,19 +91,20 @@ async fn set(folder: &Path) -> Result<Scene, DemoError> {
         fs::write(path, account.auth_json()).map_err(DemoError::Folder)?;
     }
     let data_dir = folder.join("data");
-    let config = configuration(folder, &sim.base_url())?;
+    let config = configuration(folder, &sim)?;
     let starting = tokio::task::spawn_blocking(|| app::start(config, Clock::system()));
     let app = starting.await.map_err(|error| DemoError::Folder(io::Error::other(error)))??;
     let key = fs::read_to_string(data_dir.join("local.key")).map_err(DemoError::Folder)?;
     Ok(Scene { sim, app, key: key.trim().to_owned() })
 }
 
-fn configuration(folder: &Path, base_url: &str) -> Result<Config, DemoError> {
+fn configuration(folder: &Path, sim: &Simulator) -> Result<Config, DemoError> {
+    let (base_url, issuer) = (sim.base_url(), sim.origin());
     let (data_dir, auth_dir) = (folder.join("data"), folder.join("auth"));
     let toml = format!(
         "[server]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = \"127.0.0.1:0\"\n\
          data_dir = {data_dir:?}\n[auth]\ndir = {auth_dir:?}\n\
-         [upstream]\ncodex_base_url = \"{base_url}\"\n"
+         [upstream]\ncodex_base_url = \"{base_url}\"\nauth_base_url = \"{issuer}\"\n"
     );
     let path = folder.join("config.toml");
     fs::write(&path, toml).map_err(DemoError::Folder)?;
@@ -115,17 +117,22 @@ fn base_url(edge: SocketAddr) -> String {
     format!("http://{edge}/v1/codex")
 }
 
+/// Tells what goes on. Who reads no further has seen enough, and the demo goes on.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
 /// What to type to use the scene with the real client.
 fn invite(scene: &Scene) {
     let base_url = base_url(scene.edge());
-    println!("\nThe gateway stays until Ctrl-C. Try it with the Codex CLI:\n");
-    println!("  CODEX_HOME=$(mktemp -d) CODEX_EDGE_KEY={} \\", scene.key);
-    println!("    codex exec --skip-git-repo-check -m gpt-5.5 -c model_provider=demo \\");
-    println!(
+    say(format_args!("\nThe gateway stays until Ctrl-C. Try it with the Codex CLI:\n"));
+    say(format_args!("  CODEX_HOME=$(mktemp -d) CODEX_EDGE_KEY={} \\", scene.key));
+    say(format_args!("    codex exec --skip-git-repo-check -m gpt-5.5 -c model_provider=demo \\"));
+    say(format_args!(
         "    -c 'model_providers.demo={{name=\"OpenAI\", base_url=\"{base_url}\", \
          wire_api=\"responses\", env_key=\"CODEX_EDGE_KEY\", supports_websockets=false}}' \\"
-    );
-    println!("    hello");
+    ));
+    say(format_args!("    hello"));
 }
 
 // === impl Scene ===

@@ -7,5 +7,6 @@ pub mod credential;
 pub mod health;
 pub mod identity;
 pub mod outcome;
+pub mod reconcile;
 pub mod refusal;
 pub mod select;

@@ -3,6 +3,7 @@
 //! Today every account leaves directly. Connections are never shared between accounts: the pool
 //! key holds the account, so a proxy of one account can never carry another's traffic.
 
+mod client;
 mod resolve;
 mod trust;
 
@@ -22,7 +23,10 @@ use crate::{
     domain::account::AuthId,
 };
 
-pub use trust::TrustError;
+pub use self::{
+    client::{Answer, CallError, HttpClient},
+    trust::TrustError,
+};
 
 /// How many requests may share one h2 connection.
 const H2_STREAMS: usize = 100;
@@ -33,10 +37,11 @@ const POOL_IDLE: Duration = Duration::from_secs(60);
 /// How long one write may take to make progress.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes peers for Pingora.
+/// Makes peers for Pingora, and clients for all that is not relayed.
 #[derive(Debug)]
 pub struct Egress {
     resolver: resolve::Resolver,
+    direct: HttpClient,
 }
 
 /// Why no connection could be begun. Never an account's fault.
@@ -55,8 +60,18 @@ pub enum EgressError {
 // === impl Egress ===
 
 impl Egress {
-    pub fn new() -> Self {
-        Self { resolver: resolve::Resolver::new() }
+    /// Blocks on the files of root certificates.
+    ///
+    /// # Errors
+    /// If `upstream.ca_file` holds no certificate.
+    pub fn new(upstream: &Upstream) -> Result<Self, TrustError> {
+        Ok(Self { resolver: resolve::Resolver::new(), direct: HttpClient::new(upstream)? })
+    }
+
+    /// The client for calls in the name of `account`, or of nobody. All leave directly so far.
+    pub fn client(&self, account: Option<&AuthId>) -> HttpClient {
+        let _ = account;
+        self.direct.clone()
     }
 
     /// The peer for one attempt of `account`. `redial` is a number used once where a connection has
@@ -100,12 +115,6 @@ impl Egress {
     /// it has.
     pub fn unreachable(&self, origin: &BaseUrl) -> usize {
         self.resolver.advance(&origin.host, origin.port)
-    }
-}
-
-impl Default for Egress {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

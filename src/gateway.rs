@@ -13,6 +13,7 @@ pub mod intake;
 pub mod judge;
 pub mod observe;
 pub mod readiness;
+pub mod renew;
 pub mod settle;
 pub mod turn;
 
@@ -27,8 +28,13 @@ use std::{
 use arc_swap::ArcSwap;
 
 use crate::{
-    accounts::pool::Pool, clock::Clock, config::Config, egress::Egress, sessions::Sessions,
-    telemetry::metrics::Metrics, users::keys::Keyring,
+    accounts::{pool::Pool, refresh::Refresher},
+    clock::Clock,
+    config::Config,
+    egress::Egress,
+    sessions::Sessions,
+    telemetry::metrics::Metrics,
+    users::keys::Keyring,
 };
 
 use budget::Budget;
@@ -38,10 +44,12 @@ use flight::Flights;
 #[derive(Debug)]
 pub struct Gateway {
     pub pool: Arc<Pool>,
+    /// Renews the tokens of accounts.
+    pub refresher: Refresher,
     pub keyring: Arc<Keyring>,
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
     pub metrics: Arc<Metrics>,
-    pub egress: Egress,
+    pub egress: Arc<Egress>,
     pub clock: Clock,
     pub budget: Budget,
     pub flights: Flights,
@@ -56,9 +64,11 @@ pub struct Gateway {
 pub struct Parts {
     pub config: Arc<Config>,
     pub pool: Arc<Pool>,
+    pub refresher: Refresher,
     pub keyring: Arc<Keyring>,
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
     pub metrics: Arc<Metrics>,
+    pub egress: Arc<Egress>,
     pub clock: Clock,
     pub spill_folder: PathBuf,
 }
@@ -71,10 +81,11 @@ impl Gateway {
             budget: Budget::new(parts.config.limits.buffered_total.bytes()),
             flights: Flights::default(),
             pool: parts.pool,
+            refresher: parts.refresher,
             keyring: parts.keyring,
             sessions: parts.sessions,
             metrics: parts.metrics,
-            egress: Egress::new(),
+            egress: parts.egress,
             clock: parts.clock,
             spill_folder: parts.spill_folder,
             config: ArcSwap::new(parts.config),

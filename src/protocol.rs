@@ -7,6 +7,7 @@ pub mod events;
 pub mod headers;
 pub mod json;
 pub mod jwt;
+pub mod oauth;
 pub mod refusal;
 pub mod request;
 pub mod route;

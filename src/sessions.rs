@@ -1,9 +1,17 @@
 //! Which account holds which session, and who issued which turn state.
 //!
-//! Both are kept by keyed hash, per tenant, in memory and within bounds. A session id never leaves
-//! this module, and a restart begins anew.
+//! Both are kept by keyed hash, per tenant, in memory and within bounds; the bindings in the database
+//! too, so that a restart does not forget them. A session id never leaves this module, and nobody
+//! waits for the database.
 
+mod bindings;
 mod memory;
+mod store;
+
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
@@ -11,10 +19,11 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use sha2::Sha256;
 
-use self::memory::Memory;
+use self::{bindings::Bindings, memory::Memory, store::Kept};
 use crate::{
-    domain::{account::AuthId, affinity},
+    domain::{account::AuthId, affinity, reconcile::Change},
     protocol::{headers::X_CODEX_TURN_STATE, request::Inspection},
+    storage::{Storage, StorageError},
 };
 
 /// The names of the session header: that of today's client, and that of older ones.
@@ -22,6 +31,9 @@ const SESSION_HEADERS: [&str; 2] = ["session-id", "session_id"];
 
 /// Turn states live as long as a turn.
 const TURN_STATE_TTL: SignedDuration = SignedDuration::from_hours(1);
+
+/// After this many new bindings those that have run out are deleted.
+const SWEEP_EVERY: usize = 4_096;
 
 /// What names one session of one tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,8 +45,13 @@ type Digest = [u8; 32];
 pub struct Sessions {
     hash_key: HashKey,
     ttl: SignedDuration,
-    bindings: Mutex<Memory<AuthId>>,
+    max: usize,
+    bindings: Mutex<Bindings>,
     turn_states: Mutex<Memory<AuthId>>,
+    /// Where bindings are kept beyond the process.
+    storage: Option<Storage>,
+    /// Bindings that were kept so far.
+    kept: AtomicUsize,
 }
 
 struct HashKey([u8; 32]);
@@ -42,14 +59,55 @@ struct HashKey([u8; 32]);
 // === impl Sessions ===
 
 impl Sessions {
-    /// At most `bindings_max` sessions are remembered, each for `ttl` after its last use.
+    /// At most `bindings_max` sessions are remembered, each for `ttl` after its last use, and none
+    /// beyond the process.
     pub fn new(hash_key: [u8; 32], ttl: SignedDuration, bindings_max: usize) -> Self {
         Self {
             hash_key: HashKey(hash_key),
             ttl,
-            bindings: Mutex::new(Memory::new(bindings_max)),
+            max: bindings_max,
+            bindings: Mutex::new(Bindings::new(bindings_max)),
             turn_states: Mutex::new(Memory::new(bindings_max)),
+            storage: None,
+            kept: AtomicUsize::new(0),
         }
+    }
+
+    /// Goes on with the bindings that the database holds. They are out of reach until their accounts
+    /// are seen. Blocks on the database.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn keep_in(mut self, storage: Storage, now: Timestamp) -> Result<Self, StorageError> {
+        let max = self.max;
+        let kept = storage.write_blocking(move |connection| store::load(connection, max, now))?;
+        let latest = self.until(now);
+        for Kept { digest, account, until } in kept {
+            // A clock that was wrong when the binding was made keeps it no longer than any other.
+            self.bindings.get_mut().restore(digest, account, now, until.min(latest));
+        }
+        self.storage = Some(storage);
+        Ok(self)
+    }
+
+    /// Takes in what has become of the accounts, before the pool shows it.
+    pub fn apply(&self, changes: &[Change]) {
+        let mut bindings = self.bindings.lock();
+        changes.iter().for_each(|change| bindings.apply(change));
+        drop(bindings);
+        let mut states = self.turn_states.lock();
+        for change in changes {
+            match change {
+                Change::Renamed { from, to } => states.replace(from, to),
+                Change::Purged { id } => states.forget(id),
+                Change::Added { .. } | Change::Removed { .. } | Change::Updated { .. } => {}
+            }
+        }
+    }
+
+    /// How many sessions each account holds.
+    pub fn count_by_account(&self, now: Timestamp) -> HashMap<AuthId, usize> {
+        self.bindings.lock().count(now)
     }
 
     /// The session that a request names, if it names one. The header counts first; Codex sends the
@@ -77,14 +135,27 @@ impl Sessions {
 
     /// The account has proved itself in the session, and holds it from now on.
     pub fn commit(&self, session: &SessionKey, account: &AuthId, now: Timestamp) {
-        self.bindings.lock().put(session.0, account.clone(), now, self.ttl);
+        let until = self.until(now);
+        // The lock is held while the change is queued, so that the last of two is written last.
+        let mut bindings = self.bindings.lock();
+        let news = bindings.put(session.0, account, now, until);
+        if let (Some(account), Some(storage)) = (news, &self.storage) {
+            let kept = Kept { digest: session.0, account, until };
+            let (max, sweep) = (self.max, self.is_time_to_sweep());
+            storage.queue(move |connection| {
+                store::save(connection, &kept, now)?;
+                if sweep { store::sweep(connection, max, now) } else { Ok(()) }
+            });
+        }
     }
 
     /// The account issued the turn state that its answer carries.
     pub fn issued(&self, tenant: &str, answer: &HeaderMap, account: &AuthId, now: Timestamp) {
         if let Some(state) = answer.get(X_CODEX_TURN_STATE) {
             let digest = self.digest("turn state", tenant, state.as_bytes());
-            self.turn_states.lock().put(digest, account.clone(), now, TURN_STATE_TTL);
+            let until = now.checked_add(TURN_STATE_TTL).unwrap_or(Timestamp::MAX);
+            let account = self.bindings.lock().of_today(account).clone();
+            self.turn_states.lock().put(digest, account, now, until);
         }
     }
 
@@ -101,6 +172,14 @@ impl Sessions {
             let digest = self.digest("turn state", tenant, state.as_bytes());
             self.turn_states.lock().get(&digest, now).is_some_and(|issuer| issuer != *account)
         })
+    }
+
+    fn until(&self, now: Timestamp) -> Timestamp {
+        now.checked_add(self.ttl).unwrap_or(Timestamp::MAX)
+    }
+
+    fn is_time_to_sweep(&self) -> bool {
+        (self.kept.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(SWEEP_EVERY)
     }
 
     fn digest(&self, kind: &str, tenant: &str, value: &[u8]) -> Digest {

@@ -43,8 +43,8 @@ pub use quota::{Quota, Window};
 pub use record::{Ended, Protocol, Recorded};
 pub use run::{RunError, RunOptions, run_until, run_with};
 pub use script::{
-    Action, Answer, Call, DropHead, End, EventSpec, Framing, Loss, Reply, Route, Rule, Script,
-    ScriptError, StreamPlan,
+    Action, Answer, Call, DropHead, End, EventSpec, Framing, Issue, Loss, Reply, Route, Rule,
+    Script, ScriptError, StreamPlan,
 };
 
 /// Seconds since the Unix epoch.
@@ -72,6 +72,8 @@ pub struct SimConfig {
     /// Put an encrypted reasoning item into normal answers.
     pub reasoning: bool,
     pub models_etag: String,
+    /// The seconds that a device is told to wait between its questions.
+    pub device_interval: u32,
     /// The `workspace_backend_origin` of accounts/check.
     pub workspace_origin: String,
     pub now: TimeSource,
@@ -128,6 +130,7 @@ impl Default for SimConfig {
             deltas: 4,
             reasoning: false,
             models_etag: "W/\"sim-1\"".to_owned(),
+            device_interval: 5,
             workspace_origin: "NO_CONSTRAINT".to_owned(),
             now: Arc::new(time::unix_now),
         }

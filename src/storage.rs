@@ -122,6 +122,15 @@ impl Storage {
         self.0.writer.write_blocking(job).map_err(|it| self.explained(it))
     }
 
+    /// Leaves a change to the writer, inside a transaction. Never blocks and never fails: a full
+    /// queue or a change that the database does not take is told in the log, and lost.
+    pub fn queue(
+        &self,
+        job: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+    ) {
+        self.0.writer.queue(job);
+    }
+
     /// Damage may show only when the damaged page is read; then too it is told with advice.
     fn explained(&self, error: StorageError) -> StorageError {
         if let StorageError::Write(source) = error {

@@ -5,6 +5,7 @@
 //! Only loopback is touched, and every child ends with this process, however that ends.
 
 mod bare;
+mod churn;
 mod client;
 mod memory;
 mod process;
@@ -72,7 +73,9 @@ fn run(plan: &Plan) -> Result<(), Fault> {
         let streams = plan.idle_streams.min(usize::try_from(files / 2)?.saturating_sub(200));
         let idle = memory::measure(streams).await?;
         report::memory(streams, &idle);
-        report::targets(&throughput, &idle);
+        let churned = churn::measure(plan.time * 6).await?;
+        report::churn(&churned);
+        report::targets(&throughput, &idle, &churned);
         Ok(())
     })
 }

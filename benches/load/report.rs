@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{client::Measured, memory::Idle};
+use super::{churn::Churned, client::Measured, memory::Idle, roles::CROWD};
 
 pub(crate) type Row = (usize, &'static str, Measured);
 
@@ -49,7 +49,24 @@ pub(crate) fn memory(streams: usize, rows: &[Idle]) {
     }
 }
 
-pub(crate) fn targets(rows: &[Row], idle: &[Idle]) {
+pub(crate) fn churn(churned: &Churned) {
+    println!(
+        "\n{CROWD} accounts, a file each; {:.0} changes of files per second",
+        churned.changes_per_second
+    );
+    for (name, measured) in [("at rest", &churned.still), ("changing", &churned.changing)] {
+        println!(
+            "     {name:<14} {:>8.0} req/s {:>8.3} cpu ms {:>8.3} p50 ms {:>8.3} p99 ms  {} failed",
+            measured.per_second(),
+            measured.cpu_ms_per_request(),
+            quantile_ms(&measured.totals, 0.5),
+            quantile_ms(&measured.totals, 0.99),
+            measured.failed,
+        );
+    }
+}
+
+pub(crate) fn targets(rows: &[Row], idle: &[Idle], churned: &Churned) {
     let find = |concurrency, name| {
         rows.iter().find(|row| row.0 == concurrency && row.1 == name).map(|row| &row.2)
     };
@@ -68,6 +85,10 @@ pub(crate) fn targets(rows: &[Row], idle: &[Idle]) {
         let each = gateway.kib_per_stream;
         verdict(each <= 80.0, &format!("{each:.1} KiB per open idle stream (at most 80)"));
     }
+    let p99 = |measured: &Measured| quantile_ms(&measured.totals, 0.99);
+    let share = 100.0 * p99(&churned.changing) / p99(&churned.still).max(f64::EPSILON);
+    let fine = share <= 110.0 && churned.changing.failed == 0;
+    verdict(fine, &format!("p99 while files change is {share:.0} % of that at rest (at most 110)"));
 }
 
 fn verdict(good: bool, what: &str) {

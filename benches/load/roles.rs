@@ -26,6 +26,9 @@ use super::{Fault, bare};
 /// The accounts that the simulated upstream knows and the gateway has.
 pub(crate) const ACCOUNTS: [&str; 3] = ["alice", "bob", "carol"];
 
+/// Accounts of the crowd, a file each.
+pub(crate) const CROWD: usize = 500;
+
 /// With five more events, an answer of twenty.
 const DELTAS: usize = 15;
 
@@ -34,18 +37,32 @@ pub(crate) const STALLING_MODEL: &str = "stalls";
 
 pub(crate) fn serve(role: &str, arguments: &[String]) -> Result<(), Fault> {
     match (role, arguments) {
-        ("serve-sim", []) => serve_sim(),
+        ("serve-sim", []) => serve_sim(&few()),
+        ("serve-sim-crowd", []) => serve_sim(&crowd()),
         ("serve-bare", [upstream]) => serve_bare(upstream.parse()?),
-        ("serve-gateway", [upstream, folder]) => serve_gateway(upstream, Path::new(folder), ""),
+        ("serve-gateway", [upstream, folder]) => {
+            serve_gateway(upstream, Path::new(folder), "", &few())
+        }
+        ("serve-gateway-crowd", [upstream, folder]) => {
+            serve_gateway(upstream, Path::new(folder), "", &crowd())
+        }
         ("serve-gateway-h2c", [upstream, folder]) => {
-            serve_gateway(upstream, Path::new(folder), "h2c = true\n")
+            serve_gateway(upstream, Path::new(folder), "h2c = true\n", &few())
         }
         ("serve-nginx", [upstream, folder]) => serve_nginx(upstream, Path::new(folder)),
         _ => Err(format!("no such role: {role} {arguments:?}").into()),
     }
 }
 
-fn serve_sim() -> Result<(), Fault> {
+fn few() -> Vec<String> {
+    ACCOUNTS.map(str::to_owned).to_vec()
+}
+
+fn crowd() -> Vec<String> {
+    (0..CROWD).map(|number| format!("a{number:03}")).collect()
+}
+
+fn serve_sim(names: &[String]) -> Result<(), Fault> {
     let runtime = tokio::runtime::Runtime::new()?;
     let stall = StreamPlan { after: Some(4), end: End::Stall, ..StreamPlan::default() };
     let rule = Rule::new(Action::Stream(stall)).route(Route::Responses).model(STALLING_MODEL);
@@ -53,7 +70,7 @@ fn serve_sim() -> Result<(), Fault> {
         deltas: DELTAS,
         record: false,
         script: sim::Script::from(vec![rule]),
-        ..SimConfig::with_accounts(&ACCOUNTS)
+        ..SimConfig::with_accounts(&names.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let sim = runtime.block_on(Simulator::start(config))?;
     say(sim.address(), "")?;
@@ -71,17 +88,18 @@ fn serve_bare(upstream: SocketAddr) -> Result<(), Fault> {
 
 /// As `codex-edge serve` does it, with everything at its default save what `more` says of the
 /// upstream.
-fn serve_gateway(upstream: &str, folder: &Path, more: &str) -> Result<(), Fault> {
+fn serve_gateway(upstream: &str, folder: &Path, more: &str, names: &[String]) -> Result<(), Fault> {
     let (data_dir, auth_dir) = (folder.join("data"), folder.join("auth"));
     fs::create_dir_all(&auth_dir)?;
-    for name in ACCOUNTS {
+    for name in names {
         let account = SimAccount::made_up(name);
         fs::write(auth_dir.join(format!("{name}.json")), account.auth_json())?;
     }
     let toml = format!(
         "[server]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = \"127.0.0.1:0\"\n\
          data_dir = {data_dir:?}\n[auth]\ndir = {auth_dir:?}\n\
-         [upstream]\ncodex_base_url = \"http://{upstream}/backend-api/codex\"\n{more}"
+         [upstream]\ncodex_base_url = \"http://{upstream}/backend-api/codex\"\n\
+         auth_base_url = \"http://{upstream}\"\n{more}"
     );
     let file = folder.join("config.toml");
     fs::write(&file, toml)?;

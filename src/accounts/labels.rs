@@ -49,6 +49,15 @@ impl Labels {
         }
         Err(LabelError::Exhausted)
     }
+
+    /// Lets a label follow its account to another id. One that the new id has already stays.
+    pub fn rename(&mut self, from: &AuthId, to: &AuthId) {
+        if !self.by_account.contains_key(to)
+            && let Some(label) = self.by_account.remove(from)
+        {
+            self.by_account.insert(to.clone(), label);
+        }
+    }
 }
 
 fn draw(random: &mut impl Rng) -> Option<Label> {
@@ -74,5 +83,17 @@ mod tests {
         let second = labels.mint(&id(2), &mut StdRng::seed_from_u64(7)).unwrap();
         assert_ne!(first, second);
         assert_eq!((labels.get(&id(1)), labels.get(&id(2))), (Some(&first), Some(&second)));
+    }
+
+    #[test]
+    fn a_label_follows_its_account_unless_the_new_id_has_one() {
+        let mut labels = Labels::default();
+        let mut random = StdRng::seed_from_u64(7);
+        let first = labels.mint(&id(1), &mut random).unwrap();
+        labels.rename(&id(1), &id(2));
+        assert_eq!((labels.get(&id(1)), labels.get(&id(2))), (None, Some(&first)));
+        let third = labels.mint(&id(3), &mut random).unwrap();
+        labels.rename(&id(3), &id(2));
+        assert_eq!((labels.get(&id(2)), labels.get(&id(3))), (Some(&first), Some(&third)));
     }
 }

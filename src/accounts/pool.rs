@@ -3,19 +3,33 @@
 //! The accounts are an immutable snapshot that is swapped whole; what changes with each request lives
 //! beside it, by account, and outlasts the swap. The locks are short and never held over an await.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-};
+mod keep;
+mod lease;
+mod publish;
+mod runtime;
+
+use std::{collections::HashMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use crate::domain::{
-    account::{Account, AuthId},
-    health::{Health, Readiness, Report, Tier},
-    select::{Candidate, Selection, select},
+use crate::{
+    domain::{
+        account::{Account, AuthId},
+        credential::Fingerprint,
+        health::{HealthRecord, Readiness, Report, Tier},
+        reconcile::Change,
+        select::{Candidate, Selection, select},
+    },
+    storage::Storage,
+};
+
+use self::{keep::Keeper, publish::Aside};
+
+pub use self::{
+    lease::{Lease, Stage},
+    runtime::Runtime,
 };
 
 /// The pool.
@@ -24,8 +38,12 @@ pub struct Pool {
     current: ArcSwap<Snapshot>,
     /// The number of picks so far; its lock makes a pick and its consequences one step.
     picks: Mutex<u64>,
-    /// Lets one publisher in at a time.
-    publishing: Mutex<()>,
+    /// What is known of accounts that are not in the pool now. Its lock lets one publisher in at a
+    /// time.
+    aside: Mutex<Aside>,
+    /// The last accounts that were renamed: the new id, and the one before.
+    announced: ArcSwap<HashMap<AuthId, AuthId>>,
+    keeper: Keeper,
 }
 
 /// The accounts at one moment, sorted by id.
@@ -42,17 +60,6 @@ pub struct Entry {
     pub runtime: Arc<Runtime>,
 }
 
-/// What is known of an account while the process runs.
-#[derive(Debug)]
-pub struct Runtime {
-    /// Whether the newest snapshot lets the account be picked. An older snapshot that a request
-    /// still holds must not bring back what was switched off or removed since.
-    selectable: AtomicBool,
-    active_turns: AtomicU32,
-    last_used: AtomicU64,
-    health: Mutex<Health>,
-}
-
 /// An account for one attempt.
 #[derive(Debug)]
 pub struct Pick {
@@ -62,55 +69,45 @@ pub struct Pick {
     pub lease: Lease,
 }
 
-/// Counts one turn as active at its account until it is dropped, however the turn ends.
-#[derive(Debug)]
-#[must_use = "an attempt counts only while its lease is held"]
-pub struct Lease {
-    runtime: Arc<Runtime>,
-    stage: Stage,
-}
-
-/// How far an attempt has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    Acquired,
-    /// Bytes may have reached the upstream.
-    Sending,
-    /// Bytes of the answer went to the client.
-    Committed,
-}
-
 // === impl Pool ===
 
 impl Pool {
+    /// A pool that keeps nothing beyond the process.
     pub fn new() -> Self {
+        Self::with(Keeper::nowhere(), Aside::default())
+    }
+
+    /// A pool that keeps what is held against its accounts, and begins with what was kept before.
+    pub fn kept(storage: Storage, records: HashMap<AuthId, HealthRecord>, now: Timestamp) -> Self {
+        Self::with(Keeper::in_database(storage), Aside::restored(records, now))
+    }
+
+    fn with(keeper: Keeper, aside: Aside) -> Self {
         Self {
             current: ArcSwap::from_pointee(Snapshot::default()),
             picks: Mutex::new(0),
-            publishing: Mutex::new(()),
+            announced: ArcSwap::default(),
+            aside: Mutex::new(aside),
+            keeper,
         }
     }
 
-    /// Replaces the accounts. An account that stays keeps its running state; one with a new
-    /// credential is freed from what was held against the old one.
-    pub fn publish(&self, mut accounts: Vec<Account>) {
-        let _one_at_a_time = self.publishing.lock();
-        let old = self.current.load();
-        accounts.sort_by(|a, b| a.id.cmp(&b.id));
-        accounts.dedup_by(|a, b| a.id == b.id);
-        let entries = accounts.into_iter().map(|account| {
-            let kept = old.find(&account.id).map(|it| Arc::clone(&it.runtime));
-            let fingerprint = account.credential.fingerprint;
-            let runtime = kept.unwrap_or_else(|| Arc::new(Runtime::new(Health::new(fingerprint))));
-            runtime.health.lock().adopt(fingerprint);
-            runtime.selectable.store(account.enabled, Ordering::Release);
-            Entry { account: Arc::new(account), runtime }
-        });
-        let new = Snapshot { revision: old.revision + 1, entries: entries.collect() };
-        for gone in old.entries.iter().filter(|it| new.find(&it.account.id).is_none()) {
-            gone.runtime.selectable.store(false, Ordering::Release);
+    /// Says what accounts will be called, before anybody else names them so. Whoever holds a
+    /// snapshot from before finds them by the new name too.
+    pub fn announce(&self, changes: &[Change]) {
+        let renamed: HashMap<AuthId, AuthId> = changes
+            .iter()
+            .filter_map(|change| match change {
+                Change::Renamed { from, to } => Some((to.clone(), from.clone())),
+                Change::Added { .. }
+                | Change::Removed { .. }
+                | Change::Updated { .. }
+                | Change::Purged { .. } => None,
+            })
+            .collect();
+        if !renamed.is_empty() {
+            self.announced.store(Arc::new(renamed));
         }
-        self.current.store(Arc::new(new));
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -132,21 +129,42 @@ impl Pool {
     /// Takes the lease of this very account. `None` if it may not serve now.
     pub fn take(&self, snapshot: &Snapshot, id: &AuthId, now: Timestamp) -> Option<Pick> {
         let mut picks = self.picks.lock();
-        let entry = snapshot.find(id)?;
+        let entry = snapshot.find(id).or_else(|| snapshot.find(self.announced.load().get(id)?))?;
         let tier = entry.candidate(&[], now).tier?;
         Some(entry.lease(tier, &mut picks))
     }
 
-    /// Takes in the end of an attempt. An account that is gone needs no report.
-    pub fn report(&self, id: &AuthId, report: &Report, now: Timestamp) {
+    /// Takes in the end of the attempt that holds the lease. It says nothing about an account that
+    /// has left the pool since, even if it is back.
+    pub fn report(&self, lease: &Lease, report: &Report, now: Timestamp) {
+        lease.runtime.change(&self.keeper, |health, incarnation| {
+            if incarnation == lease.incarnation {
+                health.apply(report, now);
+            }
+        });
+    }
+
+    /// Holds a credential for refused, without an attempt: its refresh token is dead. Another
+    /// credential than the one in use is not concerned.
+    pub fn reject(&self, id: &AuthId, fingerprint: Fingerprint) {
         if let Some(entry) = self.current.load().find(id) {
-            entry.runtime.health.lock().apply(report, now);
+            entry.runtime.change(&self.keeper, |health, _| health.reject(fingerprint));
         }
     }
 
-    /// Turns that hold a lease of any account of the newest snapshot.
+    /// Ends every rest of an account, at an operator's word. `false` if the pool does not have it.
+    pub fn clear_cooldown(&self, id: &AuthId) -> bool {
+        let current = self.current.load();
+        let Some(entry) = current.find(id) else { return false };
+        entry.runtime.change(&self.keeper, |health, _| health.clear_cooldown());
+        true
+    }
+
+    /// Turns that hold a lease of any account, also of one that has left the pool since.
     pub fn active_turns(&self) -> u32 {
-        self.current.load().entries.iter().map(|entry| entry.runtime.active_turns()).sum()
+        let aside = self.aside.lock().active_turns();
+        let here = self.current.load().entries.iter().map(|it| it.runtime.active_turns()).sum();
+        aside.saturating_add(here)
     }
 
     /// Every account of the snapshot and whether it may serve; one that is switched off may not,
@@ -178,8 +196,7 @@ impl Entry {
     /// Takes a lease, as the newest of all picks.
     fn lease(&self, tier: Tier, picks: &mut u64) -> Pick {
         *picks += 1;
-        self.runtime.last_used.store(*picks, Ordering::Relaxed);
-        let lease = Lease::acquire(&self.runtime);
+        let lease = Lease::acquire(&self.runtime, *picks);
         Pick { account: Arc::clone(&self.account), tier, lease }
     }
 
@@ -187,71 +204,11 @@ impl Entry {
         let runtime = &self.runtime;
         Candidate {
             id: &self.account.id,
-            tier: runtime.tier(now).filter(|_| self.account.enabled),
+            tier: runtime.tier(now).filter(|_| self.account.eligibility.is_open()),
             tried: tried.contains(&self.account.id),
             active_turns: runtime.active_turns(),
-            last_used: runtime.last_used.load(Ordering::Relaxed),
+            last_used: runtime.last_used(),
         }
-    }
-}
-
-// === impl Runtime ===
-
-impl Runtime {
-    fn new(health: Health) -> Self {
-        Self {
-            selectable: AtomicBool::new(false),
-            active_turns: AtomicU32::new(0),
-            last_used: AtomicU64::new(0),
-            health: Mutex::new(health),
-        }
-    }
-
-    pub fn active_turns(&self) -> u32 {
-        self.active_turns.load(Ordering::Relaxed)
-    }
-
-    pub fn readiness(&self, now: Timestamp) -> Readiness {
-        self.health.lock().readiness(now)
-    }
-
-    fn tier(&self, now: Timestamp) -> Option<Tier> {
-        if !self.selectable.load(Ordering::Acquire) {
-            return None;
-        }
-        self.health.lock().tier(now)
-    }
-}
-
-// === impl Lease ===
-
-impl Lease {
-    fn acquire(runtime: &Arc<Runtime>) -> Self {
-        runtime.active_turns.fetch_add(1, Ordering::Relaxed);
-        Self { runtime: Arc::clone(runtime), stage: Stage::Acquired }
-    }
-
-    pub fn stage(&self) -> Stage {
-        self.stage
-    }
-
-    /// The request may reach the upstream from now on.
-    pub fn sending(&mut self) {
-        self.stage = self.stage.max(Stage::Sending);
-    }
-
-    /// The answer reaches the client from now on.
-    pub fn commit(&mut self) {
-        self.stage = self.stage.max(Stage::Committed);
-    }
-
-    /// Ends the turn; the same as dropping the lease, said aloud.
-    pub fn end(self) {}
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.runtime.active_turns.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -265,6 +222,7 @@ mod tests {
         credential::{AccessToken, Credential},
         identity::{Claims, Login, LoginFile, PathId, resolve},
         outcome::{Class, ErrorFacts},
+        reconcile::Change,
     };
 
     fn at(second: i64) -> Timestamp {
@@ -281,7 +239,7 @@ mod tests {
             credential: Credential::new(AccessToken::new(token.into()).unwrap(), None),
             enabled: true,
         };
-        LoginFile { path: PathId::from_relative(Path::new(path)), login }
+        LoginFile::new(PathId::from_relative(Path::new(path)), login)
     }
 
     fn accounts(files: Vec<LoginFile>) -> Vec<Account> {
@@ -292,7 +250,7 @@ mod tests {
     /// One account for each letter.
     fn pool(letters: &str) -> Pool {
         let pool = Pool::new();
-        pool.publish(named(letters));
+        pool.publish(named(letters), &[]);
         pool
     }
 
@@ -333,7 +291,7 @@ mod tests {
             let pool = Pool::new();
             let copies = [("1", "A"), ("2", "A"), ("3", "A"), ("4", "B")];
             let files = copies.map(|(path, account)| file(path, account, path));
-            pool.publish(accounts(files.to_vec()));
+            pool.publish(accounts(files.to_vec()), &[]);
             let (mut of_a, mut held) = (0, Vec::new());
             for _ in 0..1_000 {
                 let pick = pick(&pool, 0).unwrap();
@@ -395,7 +353,7 @@ mod tests {
     fn a_cooling_account_is_passed_over_until_its_time() {
         let pool = pool("A");
         let first = pick(&pool, 0).unwrap();
-        pool.report(&first.account.id, &report(&first, Class::Quota, 0), at(0));
+        pool.report(&first.lease, &report(&first, Class::Quota, 0), at(0));
         assert!(pick(&pool, 59).is_none());
         assert!(pick(&pool, 60).is_some());
     }
@@ -404,7 +362,7 @@ mod tests {
     fn an_avoided_account_is_picked_last() {
         let pool = pool("AB");
         let first = pick(&pool, 0).unwrap();
-        pool.report(&first.account.id, &report(&first, Class::Transient, 0), at(0));
+        pool.report(&first.lease, &report(&first, Class::Transient, 0), at(0));
         let other = pick(&pool, 1).unwrap();
         assert_eq!((other.tier, other.account.id == first.account.id), (Tier::Ready, false));
         let tried = [other.account.id.clone()];
@@ -416,8 +374,8 @@ mod tests {
     fn running_state_outlasts_a_new_snapshot() {
         let pool = pool("AB");
         let held = pick(&pool, 0).unwrap();
-        pool.report(&held.account.id, &report(&held, Class::Quota, 0), at(0));
-        pool.publish(named("ABC"));
+        pool.report(&held.lease, &report(&held, Class::Quota, 0), at(0));
+        pool.publish(named("ABC"), &[]);
         let snapshot = pool.snapshot();
         assert_eq!((snapshot.revision, snapshot.entries.len(), active(&pool)), (2, 3, 1));
         assert!(matches!(readiness(&pool, &held.account.id, 1), Readiness::Cooling { .. }));
@@ -430,15 +388,34 @@ mod tests {
         let pool = pool("A");
         let held = pick(&pool, 0).unwrap();
         let refused = report(&held, Class::Credential, 0);
-        pool.report(&held.account.id, &refused, at(0));
+        pool.report(&held.lease, &refused, at(0));
         assert_eq!(readiness(&pool, &held.account.id, 9), Readiness::NeedsLogin);
-        pool.publish(named("A"));
+        pool.publish(named("A"), &[]);
         assert!(pick(&pool, 9).is_none(), "the same credential is no new one");
-        pool.publish(accounts(vec![file("a", "A", "renewed")]));
+        pool.publish(accounts(vec![file("a", "A", "renewed")]), &[]);
         assert!(pick(&pool, 9).is_some());
         // The old credential is refused once more, by a request that had it in hand.
-        pool.report(&held.account.id, &refused, at(9));
+        pool.report(&held.lease, &refused, at(9));
         assert_eq!(readiness(&pool, &held.account.id, 9), Readiness::Ready);
+    }
+
+    #[test]
+    fn an_account_is_found_by_its_new_id_before_the_pool_shows_it() {
+        let pool = pool("A");
+        let before = pool.snapshot();
+        let from = before.entries[0].account.id.clone();
+        let mut renamed = named("A");
+        renamed[0].id = AuthId::parse("acc_00000000000000000000").unwrap();
+        let to = renamed[0].id.clone();
+        let changes = [Change::Renamed { from: from.clone(), to: to.clone() }];
+        assert!(pool.take(&before, &to, at(0)).is_none(), "nobody has said so yet");
+        pool.announce(&changes);
+        assert_eq!(pool.take(&before, &to, at(0)).unwrap().account.id, from);
+        pool.publish(renamed, &changes);
+        let late = pool.take(&before, &to, at(0)).unwrap();
+        assert_eq!(late.account.id, from, "a request may still hold the snapshot from before");
+        assert_eq!(pool.take(&pool.snapshot(), &to, at(0)).unwrap().account.id, to);
+        assert_eq!(active(&pool), 1, "its turn counts under the new id");
     }
 
     #[test]
@@ -446,10 +423,10 @@ mod tests {
         let pool = pool("AB");
         let old = pool.snapshot();
         let mut accounts = named("A");
-        accounts[0].enabled = false;
-        pool.publish(accounts);
+        accounts[0].eligibility.disabled = true;
+        pool.publish(accounts, &[]);
         assert!(pool.pick(&old, &[], at(0)).is_none());
-        pool.publish(named("A"));
+        pool.publish(named("A"), &[]);
         assert_eq!(name(&pool.pick(&old, &[], at(0)).unwrap().account), "A");
     }
 
@@ -457,17 +434,82 @@ mod tests {
     fn a_report_about_an_account_that_is_gone_is_no_fault() {
         let pool = pool("A");
         let held = pick(&pool, 0).unwrap();
-        pool.publish(Vec::new());
-        pool.report(&held.account.id, &report(&held, Class::Quota, 0), at(0));
-        pool.publish(named("A"));
+        pool.publish(Vec::new(), &[]);
+        pool.report(&held.lease, &report(&held, Class::Quota, 0), at(0));
+        pool.publish(named("A"), &[]);
         assert_eq!(readiness(&pool, &held.account.id, 0), Readiness::Ready);
+    }
+
+    #[test]
+    fn an_account_that_comes_back_has_its_rest_and_its_turns_and_no_old_debts() {
+        let pool = pool("A");
+        let (resting, running) = (pick(&pool, 0).unwrap(), pick(&pool, 0).unwrap());
+        pool.report(&resting.lease, &report(&resting, Class::Quota, 0), at(0));
+        pool.publish(Vec::new(), &[]);
+        assert_eq!(pool.active_turns(), 2, "they run on");
+        pool.publish(named("A"), &[]);
+        assert!(matches!(readiness(&pool, &resting.account.id, 1), Readiness::Cooling { .. }));
+        assert_eq!(active(&pool), 2);
+        // The turn began before the account left: it neither blames nor clears.
+        pool.report(&running.lease, &report(&running, Class::Credential, 1), at(1));
+        pool.report(&running.lease, &report(&running, Class::Success, 1), at(1));
+        assert!(matches!(readiness(&pool, &resting.account.id, 1), Readiness::Cooling { .. }));
+        drop(running);
+        assert_eq!(active(&pool), 1);
+        let fresh = pick(&pool, 60).unwrap();
+        pool.report(&fresh.lease, &report(&fresh, Class::Credential, 60), at(60));
+        assert_eq!(readiness(&pool, &fresh.account.id, 60), Readiness::NeedsLogin);
+    }
+
+    #[test]
+    fn a_purged_account_begins_anew_but_its_turns_still_count() {
+        let pool = pool("A");
+        let held = pick(&pool, 0).unwrap();
+        let id = held.account.id.clone();
+        pool.report(&held.lease, &report(&held, Class::Quota, 0), at(0));
+        pool.publish(Vec::new(), &[Change::Removed { id: id.clone() }]);
+        pool.publish(Vec::new(), &[Change::Purged { id: id.clone() }]);
+        assert_eq!(pool.active_turns(), 1);
+        pool.publish(named("A"), &[]);
+        assert_eq!((readiness(&pool, &id, 1), active(&pool)), (Readiness::Ready, 1));
+        pool.report(&held.lease, &report(&held, Class::Quota, 2), at(2));
+        assert_eq!(readiness(&pool, &id, 2), Readiness::Ready);
+    }
+
+    #[test]
+    fn running_state_follows_an_account_to_its_new_id() {
+        let pool = Pool::new();
+        // A blank account id is none, so the path names the account.
+        let unknown = accounts(vec![file("a", "", "token")]);
+        pool.publish(unknown, &[]);
+        let held = pick(&pool, 0).unwrap();
+        pool.report(&held.lease, &report(&held, Class::Quota, 0), at(0));
+        let (from, known) = (held.account.id.clone(), named("A"));
+        let to = known[0].id.clone();
+        pool.publish(known, &[Change::Renamed { from: from.clone(), to: to.clone() }]);
+        assert!(matches!(readiness(&pool, &to, 1), Readiness::Cooling { .. }));
+        assert_eq!(active(&pool), 1);
+        pool.report(&held.lease, &report(&held, Class::Success, 1), at(1));
+        assert_eq!(readiness(&pool, &to, 1), Readiness::Ready, "the turn is still the account's");
+        assert!(pool.snapshot().find(&from).is_none());
+    }
+
+    #[test]
+    fn an_operator_ends_a_rest() {
+        let pool = pool("A");
+        let held = pick(&pool, 0).unwrap();
+        pool.report(&held.lease, &report(&held, Class::Quota, 0), at(0));
+        assert!(pool.clear_cooldown(&held.account.id));
+        assert_eq!(readiness(&pool, &held.account.id, 1), Readiness::Ready);
+        pool.publish(Vec::new(), &[]);
+        assert!(!pool.clear_cooldown(&held.account.id));
     }
 
     #[test]
     fn the_census_names_everyone() {
         let pool = pool("AB");
         let held = pick(&pool, 0).unwrap();
-        pool.report(&held.account.id, &report(&held, Class::Workspace, 0), at(0));
+        pool.report(&held.lease, &report(&held, Class::Workspace, 0), at(0));
         let census = pool.census(&pool.snapshot(), at(0));
         let ready = census.iter().filter(|it| it.1 == Readiness::Ready).count();
         assert_eq!((census.len(), ready), (2, 1));
@@ -507,12 +549,12 @@ mod tests {
                         started[who] = now;
                         assert_eq!(held[who].is_some(), refused_at.is_none(), "a rest holds");
                     }
-                    Publish => pool.publish(named("A")),
+                    Publish => pool.publish(named("A"), &[]),
                     Refused | Succeeded => {
                         let Some(pick) = held[who].take() else { continue };
                         let refused = matches!(step, Refused);
                         let class = if refused { Class::Quota } else { Class::Success };
-                        pool.report(&pick.account.id, &report(&pick, class, started[who]), at(now));
+                        pool.report(&pick.lease, &report(&pick, class, started[who]), at(now));
                         refused_at = if refused { Some(now) } else { refused_at };
                     }
                 }

@@ -2,14 +2,18 @@
 
 use axum::{
     Json,
-    extract::{FromRequest, Path, Request, State, rejection::PathRejection},
+    extract::{Path, State, rejection::PathRejection},
 };
-use bytes::Bytes;
 use http::StatusCode;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
-use super::{AdminState, fault::Fault};
+use super::{
+    AdminState,
+    audit::{self, NOBODY},
+    fault::{Fault, NO_USER},
+    object::Object,
+};
 use crate::users::{
     NewKey, UserError,
     keys::{ApiKey, User},
@@ -77,9 +81,6 @@ pub(super) struct Change {
     enabled: bool,
 }
 
-/// A JSON object, and nothing else that would do for one.
-pub(super) struct Object<T>(T);
-
 /// The id or the name of a user, as the path has it.
 type Named = Result<Path<String>, PathRejection>;
 
@@ -92,11 +93,20 @@ pub(super) async fn create(
     State(state): State<AdminState>,
     Object(new): Object<NewUser>,
 ) -> Result<Json<NewKeyAnswer>, Fault> {
-    let made = to_its_end(async move {
-        let now = state.gateway.clock.now();
-        state.users.create(&new.name, now).await
-    })
-    .await?;
+    let acting = state.clone();
+    let creating = async move {
+        let (users, now) = (&acting.users, acting.gateway.clock.now());
+        match users.create(&new.name, now).await {
+            Ok(made) => (made.user.id.to_string(), Ok(made)),
+            Err(error) => {
+                // A name that is taken names somebody.
+                let target =
+                    users.find(&new.name).map_or(NOBODY.to_owned(), |it| it.id.to_string());
+                (target, Err(error.into()))
+            }
+        }
+    };
+    let made = audit::recorded(&state, "users.create", creating).await?;
     tracing::info!(user = %made.user.id, "Made the user {} with a key", made.user.name);
     Ok(Json(NewKeyAnswer::of(&made)))
 }
@@ -113,10 +123,10 @@ pub(super) async fn change(
     named: Named,
     Object(change): Object<Change>,
 ) -> Result<Json<UserAnswer>, Fault> {
-    let user = find(&state, named)?;
-    let user = to_its_end(async move {
+    let action = if change.enabled { "users.enable" } else { "users.disable" };
+    let user = recorded(&state, named, action, async move |state, id| {
         let now = state.gateway.clock.now();
-        state.users.set_enabled(user.id.as_str(), change.enabled, now).await
+        state.users.set_enabled(&id, change.enabled, now).await
     })
     .await?;
     let done = if user.enabled { "Enabled" } else { "Disabled" };
@@ -128,10 +138,9 @@ pub(super) async fn delete(
     State(state): State<AdminState>,
     named: Named,
 ) -> Result<StatusCode, Fault> {
-    let user = find(&state, named)?;
-    let id = user.id.clone();
-    to_its_end(async move { state.users.delete(id.as_str()).await }).await?;
-    tracing::info!(user = %user.id, "Deleted the user {}", user.name);
+    let action = "users.delete";
+    let delete = async move |state: AdminState, id: String| state.users.delete(&id).await;
+    recorded(&state, named, action, delete).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -139,10 +148,9 @@ pub(super) async fn reset_key(
     State(state): State<AdminState>,
     named: Named,
 ) -> Result<Json<NewKeyAnswer>, Fault> {
-    let user = find(&state, named)?;
-    let made = to_its_end(async move {
+    let made = recorded(&state, named, "users.reset_key", async move |state, id| {
         let now = state.gateway.clock.now();
-        state.users.reset_key(user.id.as_str(), now).await
+        state.users.reset_key(&id, now).await
     })
     .await?;
     tracing::info!(user = %made.user.id, "Made a new key for the user {}", made.user.name);
@@ -150,46 +158,32 @@ pub(super) async fn reset_key(
 }
 
 fn find(state: &AdminState, named: Named) -> Result<User, Fault> {
-    let no_user = || Fault::NotFound("there is no such user");
+    let no_user = || Fault::NotFound(NO_USER);
     let Path(id_or_name) = named.map_err(|_| no_user())?;
     state.users.find(&id_or_name).ok_or_else(no_user)
 }
 
-/// Runs a change in a task of its own: a caller that hangs up half way must not leave the database
-/// changed and the memory not.
-async fn to_its_end<T: Send + 'static>(
-    change: impl Future<Output = Result<T, UserError>> + Send + 'static,
-) -> Result<T, Fault> {
-    match tokio::spawn(change).await {
-        Ok(done) => done.map_err(Fault::from),
-        Err(error) => {
-            tracing::error!(%error, "A change of the users broke off: {error}");
-            Err(Fault::Internal)
-        }
-    }
-}
-
-// === impl Object ===
-
-impl<T: DeserializeOwned> FromRequest<AdminState> for Object<T> {
-    type Rejection = Fault;
-
-    async fn from_request(request: Request, state: &AdminState) -> Result<Self, Fault> {
-        let body = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                Fault::TooLarge
-            } else {
-                Fault::InvalidRequest("the body could not be read".to_owned())
-            }
-        })?;
-        // A list would do for a struct as well, as far as the parser goes.
-        if body.trim_ascii_start().first() != Some(&b'{') {
-            return Err(Fault::InvalidRequest("the body must be a JSON object".to_owned()));
-        }
-        serde_json::from_slice(&body)
-            .map(Self)
-            .map_err(|error| Fault::InvalidRequest(format!("the body does not fit: {error}")))
-    }
+/// Changes one user, and writes it down.
+async fn recorded<T, Changing>(
+    state: &AdminState,
+    named: Named,
+    action: &'static str,
+    change: impl FnOnce(AdminState, String) -> Changing + Send + 'static,
+) -> Result<T, Fault>
+where
+    T: Send + 'static,
+    Changing: Future<Output = Result<T, UserError>> + Send,
+{
+    let acting = state.clone();
+    let changing = async move {
+        let id = match find(&acting, named) {
+            Ok(user) => user.id.to_string(),
+            Err(fault) => return (NOBODY.to_owned(), Err(fault)),
+        };
+        let done = change(acting, id.clone()).await;
+        (id, done.map_err(Fault::from))
+    };
+    audit::recorded(state, action, changing).await
 }
 
 // === impl ListedUser ===

@@ -6,10 +6,11 @@ use jiff::SignedDuration;
 
 use super::{Made, StartError};
 use crate::{
-    accounts::{self, Loaded, labels::Labels, pool::Pool, store},
+    accounts::{self, Accounts, tasks::Tasks},
     admin::AdminKey,
     clock::Clock,
     config::Config,
+    egress::Egress,
     sessions::Sessions,
     storage::{self, Storage},
     telemetry::metrics::Metrics,
@@ -23,12 +24,17 @@ pub(super) struct Prepared {
     pub(super) metrics: Arc<Metrics>,
     pub(super) users: Users,
     pub(super) admin_key: Option<AdminKey>,
-    pub(super) pool: Arc<Pool>,
-    pub(super) sessions: Sessions,
+    pub(super) accounts: Accounts,
+    pub(super) egress: Arc<Egress>,
+    pub(super) sessions: Arc<Sessions>,
     pub(super) made: Made,
 }
 
-pub(super) fn prepare(config: &Config, clock: &Clock) -> Result<Prepared, StartError> {
+pub(super) fn prepare(
+    config: &Config,
+    clock: &Clock,
+    tasks: Tasks,
+) -> Result<Prepared, StartError> {
     let metrics = Arc::new(Metrics::new().map_err(|it| StartError::Metrics(it.to_string()))?);
     let data_dir = &config.server.data_dir;
     let storage = Storage::open(data_dir, Arc::clone(&metrics))?;
@@ -47,11 +53,23 @@ pub(super) fn prepare(config: &Config, clock: &Clock) -> Result<Prepared, StartE
     }
     admit_somebody(config, clock, &users, &mut made)?;
     made.auth_dir = make_auth_dir(&config.auth.dir)?;
-    let pool = Arc::new(Pool::new());
-    pool.publish(load_accounts(config, clock, &storage, &metrics)?);
     let ttl = SignedDuration::try_from(config.affinity.ttl).unwrap_or(SignedDuration::MAX);
     let sessions = Sessions::new(hash_key, ttl, config.affinity.max_bindings);
-    Ok(Prepared { metrics, users, admin_key, pool, sessions, made })
+    let sessions = Arc::new(sessions.keep_in(storage.clone(), clock.now())?);
+    let hears = Arc::clone(&sessions);
+    let egress = Arc::new(Egress::new(&config.upstream)?);
+    let accounts = Accounts::open(accounts::Parts {
+        config: config.auth.clone(),
+        data_dir: data_dir.clone(),
+        auth_base_url: config.upstream.auth_base_url.clone(),
+        storage,
+        metrics: Arc::clone(&metrics),
+        egress: Arc::clone(&egress),
+        clock: clock.clone(),
+        tasks,
+        subscribers: vec![Box::new(move |changes| hears.apply(changes))],
+    })?;
+    Ok(Prepared { metrics, users, admin_key, accounts, egress, sessions, made })
 }
 
 fn admin_key(path: &Path, made: &mut Made) -> Result<Option<AdminKey>, StartError> {
@@ -94,40 +112,4 @@ fn make_auth_dir(path: &Path) -> Result<bool, StartError> {
         }
         Err(source) => Err(StartError::AuthDir { path: path.to_owned(), source }),
     }
-}
-
-fn load_accounts(
-    config: &Config,
-    clock: &Clock,
-    storage: &Storage,
-    metrics: &Metrics,
-) -> Result<Vec<crate::domain::account::Account>, StartError> {
-    let known = storage.write_blocking(|connection| store::labels(connection))?;
-    let (directory, now) = (&config.auth.dir, clock.now());
-    let Loaded { accounts, problems, minted } = accounts::load(
-        directory,
-        config.auth.follow_symlinks,
-        &mut Labels::new(known),
-        &mut rand::rng(),
-        now,
-    )
-    .map_err(|source| StartError::Accounts { path: directory.clone(), source })?;
-    storage.write_blocking(move |connection| {
-        minted.iter().try_for_each(|(id, label)| store::insert_label(connection, id, label, now))
-    })?;
-    let unusable = problems.iter().filter(|it| !it.reason.is_notice()).count();
-    metrics.credential_file_problems.set(i64::try_from(unusable).unwrap_or(i64::MAX));
-    for problem in &problems {
-        tracing::warn!("Credential file {problem}");
-    }
-    for account in &accounts {
-        tracing::info!(
-            account = %account.label,
-            files = account.sources.len(),
-            enabled = account.enabled,
-            "Account {} is in the pool",
-            account.label
-        );
-    }
-    Ok(accounts)
 }

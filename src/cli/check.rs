@@ -16,7 +16,11 @@ use rustls::{
 
 use super::{BAD_CONFIG, report};
 use crate::{
-    accounts::{self, LoadError, directory::DirectoryError, labels::Labels},
+    accounts::{
+        self, LoadError,
+        directory::{self, DirectoryError},
+        labels::Labels,
+    },
     admin::AdminKey,
     clock::Clock,
     config::{Config, ConfigError, EdgeProtocol, Surroundings, TlsFiles},
@@ -116,6 +120,7 @@ impl Findings {
                     format!("{}: auth.dir: {}", file.display(), it.reason)
                 });
                 self.notices.extend(told);
+                self.look_at_lock(config);
             }
             Err(LoadError::Directory(DirectoryError { source, .. }))
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -132,6 +137,17 @@ impl Findings {
                 ));
             }
             Err(error @ LoadError::Label(_)) => self.faults.push(error.to_string()),
+        }
+    }
+
+    /// Whether another gateway uses the directory. Where it is the one of this configuration, its
+    /// data directory tells already.
+    fn look_at_lock(&mut self, config: &Config) {
+        if let Err(StorageError::InUse { .. }) = Storage::inspect(&config.server.data_dir) {
+            return;
+        }
+        if let Err(error) = directory::Lock::acquire(&config.auth.dir) {
+            self.notices.push(format!("{}: auth.dir: {error}", config.auth.dir.display()));
         }
     }
 

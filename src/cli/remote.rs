@@ -11,6 +11,7 @@ use http::{Method, StatusCode, header};
 use reqwest::{Client, Url, redirect};
 use serde::Deserialize;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::{
     admin::{AdminKey, BadAdminKey},
@@ -19,8 +20,8 @@ use crate::{
 
 const KEY_VARIABLE: &str = "CODEX_EDGE_ADMIN_KEY";
 
-/// No management request takes longer.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// No management request takes longer, not even one that waits for the sign-in service.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How to find the gateway.
 #[derive(Debug, clap::Args)]
@@ -69,7 +70,9 @@ pub(super) enum RemoteError {
         "what answers at {0} is no codex-edge: give the admin listener's address with --admin-url"
     )]
     Stranger(Url),
-    #[error("a user is named by a name or an id: \"codex-edge users list\" shows both")]
+    #[error(
+        "this names nobody: \"codex-edge users list\" and \"codex-edge accounts list\" show the names"
+    )]
     BadName,
     #[error("the request cannot be made: {0}")]
     Request(#[source] reqwest::Error),
@@ -91,6 +94,11 @@ impl Target {
     pub(super) fn load_config(&self) -> Result<Config, ConfigError> {
         let surroundings = Surroundings::of_process(self.config.clone());
         Config::load(&surroundings).map(|it| it.config)
+    }
+
+    /// Whether a gateway is named, beside the one of the configuration.
+    pub(super) fn names_a_gateway(&self) -> bool {
+        self.admin_url.as_ref().is_some_and(|it| !it.is_empty())
     }
 
     /// The gateway that is meant. `config` is this machine's, unless everything is given.
@@ -145,12 +153,23 @@ fn find_key(config: &Config) -> Result<AdminKey, RemoteError> {
 // === impl Remote ===
 
 impl Remote {
-    /// Sends a management request; `path` holds the segments below `users`.
-    pub(super) async fn users(
+    /// Sends a management request; `path` holds its segments. What has no content is null.
+    pub(super) async fn send(
         &self,
         method: Method,
         path: &[&str],
         body: Option<&Value>,
+    ) -> Result<Value, RemoteError> {
+        let body = body.map(|it| Zeroizing::new(it.to_string().into_bytes()));
+        self.management(method, path, body).await
+    }
+
+    /// The same with a body that may hold secrets.
+    pub(super) async fn management(
+        &self,
+        method: Method,
+        path: &[&str],
+        body: Option<Zeroizing<Vec<u8>>>,
     ) -> Result<Value, RemoteError> {
         // A URL has no room for these as segments.
         if path.iter().any(|it| matches!(*it, "" | "." | "..")) {
@@ -160,12 +179,14 @@ impl Remote {
         url.path_segments_mut()
             .map_err(|()| RemoteError::BadUrl(self.url.to_string()))?
             .pop_if_empty()
-            .extend(["v0", "management", "users"])
+            .extend(["v0", "management"])
             .extend(path);
         let key = self.key.authorization().map_err(|_| BadAdminKey)?;
         let mut request = self.client.request(method, url).header(header::AUTHORIZATION, key);
-        if let Some(body) = body {
-            request = request.json(body);
+        if let Some(mut body) = body {
+            request = request
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(std::mem::take(&mut *body));
         }
         let answer = request.send().await.map_err(|error| self.unreached(error))?;
         let status = answer.status();

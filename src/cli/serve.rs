@@ -1,7 +1,12 @@
 //! `codex-edge serve`: runs the gateway until it is asked to stop.
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
+use super::{BAD_CONFIG, complain};
 use crate::{
     app::{self, App},
     clock::Clock,
@@ -10,9 +15,6 @@ use crate::{
     telemetry,
 };
 
-/// `EX_CONFIG` of sysexits.
-const BAD_CONFIG: u8 = 78;
-
 pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
     let surroundings = Surroundings::of_process(file);
     let config = match Config::load(&surroundings) {
@@ -20,13 +22,13 @@ pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
         Err(error) => return refuse(&error),
     };
     if let Err(error) = telemetry::init(config.log) {
-        eprintln!("codex-edge: {error}");
+        complain(&error.to_string());
         return ExitCode::FAILURE;
     }
     let signals = match Heard::begin() {
         Ok(signals) => signals,
         Err(error) => {
-            eprintln!("codex-edge: cannot listen for signals: {error}");
+            complain(&format!("cannot listen for signals: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -34,18 +36,19 @@ pub(super) fn run(file: Option<PathBuf>) -> ExitCode {
     let app = match app::start(config, Clock::system()) {
         Ok(app) => app,
         Err(error) => {
-            eprintln!("codex-edge: {error}");
+            complain(&error.to_string());
             return ExitCode::FAILURE;
         }
     };
-    greet(&app, &shown);
+    // A standard output that nobody reads keeps no gateway from serving.
+    let _ = io::stdout().write_all(greeting(&app, &shown).as_bytes());
     signals.obey(app.stopper());
     app.wait();
     ExitCode::SUCCESS
 }
 
 fn refuse(error: &ConfigError) -> ExitCode {
-    eprintln!("codex-edge: {error}");
+    complain(&error.to_string());
     ExitCode::from(BAD_CONFIG)
 }
 
@@ -73,21 +76,32 @@ impl Heard {
 }
 
 /// Where the gateway is, and what to do next.
-fn greet(app: &App, config: &Config) {
+fn greeting(app: &App, config: &Config) -> String {
     let scheme =
         if matches!(config.server.protocol, EdgeProtocol::Tls(_)) { "https" } else { "http" };
     let base_url = format!("{scheme}://{}/v1/codex", app.first_edge());
-    println!("codex-edge listens on {base_url}, admin on http://{}", app.admin);
     let count = app.gateway.count_pool();
-    println!("{} of {} accounts can serve", count.able, count.total);
+    let mut text = format!(
+        "codex-edge listens on {base_url}, admin on http://{}\n{} of {} accounts can serve\n",
+        app.admin, count.able, count.total
+    );
     if count.total == 0 {
-        println!("\nNext: put auth.json files into {} and start again", config.auth.dir.display());
+        text.push_str(&format!(
+            "\nNext: sign in with \"codex-edge accounts login\", or put auth.json files into\n{}\n\
+             Both are taken up while the gateway runs.\n",
+            config.auth.dir.display()
+        ));
     }
-    let Some(key_file) = &app.made.local_key else { return };
-    println!("\nThe key of the user local is in {}.", key_file.display());
-    println!("Point Codex at the gateway, in ~/.codex/config.toml:\n");
-    println!("{}", codex_config(&base_url));
-    println!("and give it the key: export CODEX_EDGE_KEY=$(cat {})", key_file.display());
+    if let Some(key_file) = &app.made.local_key {
+        let key_file = key_file.display();
+        text.push_str(&format!(
+            "\nThe key of the user local is in {key_file}.\n\
+             Point Codex at the gateway, in ~/.codex/config.toml:\n\n{}\n\
+             and give it the key: export CODEX_EDGE_KEY=$(cat {key_file})\n",
+            codex_config(&base_url)
+        ));
+    }
+    text
 }
 
 /// The block for Codex's configuration, ready to be pasted.

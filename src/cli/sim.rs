@@ -26,7 +26,7 @@ pub(super) fn run(
 }
 
 /// Ends with the first SIGINT or SIGTERM.
-fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {

@@ -131,19 +131,17 @@ async fn act(args: &Args, remote: &Remote, config: &Config) -> Result<String, Cl
 
 async fn request(verb: &Verb, remote: &Remote) -> Result<Value, RemoteError> {
     let enabled = |it: bool| json!({ "enabled": it });
-    match verb {
-        Verb::List => remote.users(Method::GET, &[], None).await,
-        Verb::Create { name } => {
-            remote.users(Method::POST, &[], Some(&json!({ "name": name }))).await
-        }
-        Verb::Show { user } => remote.users(Method::GET, &[user], None).await,
-        Verb::Disable { user } => remote.users(Method::PATCH, &[user], Some(&enabled(false))).await,
-        Verb::Enable { user } => remote.users(Method::PATCH, &[user], Some(&enabled(true))).await,
-        Verb::ResetKey { user } => {
-            remote.users(Method::POST, &[user, "api-key", "reset"], None).await
-        }
-        Verb::Delete { user } => remote.users(Method::DELETE, &[user], None).await,
-    }
+    let (method, below, body) = match verb {
+        Verb::List => (Method::GET, vec![], None),
+        Verb::Create { name } => (Method::POST, vec![], Some(json!({ "name": name }))),
+        Verb::Show { user } => (Method::GET, vec![user.as_str()], None),
+        Verb::Disable { user } => (Method::PATCH, vec![user.as_str()], Some(enabled(false))),
+        Verb::Enable { user } => (Method::PATCH, vec![user.as_str()], Some(enabled(true))),
+        Verb::ResetKey { user } => (Method::POST, vec![user, "api-key", "reset"], None),
+        Verb::Delete { user } => (Method::DELETE, vec![user.as_str()], None),
+    };
+    let path = [&["users"], &below[..]].concat();
+    remote.send(method, &path, body.as_ref()).await
 }
 
 fn list(listing: Listing) -> String {
@@ -201,6 +199,7 @@ fn state(enabled: bool) -> &'static str {
     if enabled { "enabled" } else { "disabled" }
 }
 
-fn moment(at: Option<Timestamp>) -> String {
+/// A time as a person reads it, in UTC.
+pub(super) fn moment(at: Option<Timestamp>) -> String {
     at.map_or_else(|| "-".to_owned(), |it| it.strftime("%Y-%m-%d %H:%M").to_string())
 }

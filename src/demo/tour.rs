@@ -1,11 +1,14 @@
 //! The steps of the demo's tour.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, io};
 
 use serde_json::{Value, json};
 
-use super::{NAMES, Scene};
-use crate::sim::{Action, End, Route, Rule};
+use super::{NAMES, Scene, say};
+use crate::{
+    accounts::manage::Status,
+    sim::{Action, End, Route, Rule},
+};
 
 const SESSION: &str = "the-demos-session";
 
@@ -20,17 +23,21 @@ struct Turn {
 }
 
 pub(super) async fn run(scene: &Scene) -> Result<(), String> {
-    println!("1. A streamed answer.");
+    say(format_args!("1. A streamed answer."));
     streamed_answer(scene).await?;
-    println!("2. Six turns, spread over the pool.");
+    say(format_args!("2. Six turns, spread over the pool."));
     equal_share(scene).await?;
-    println!("3. Three turns of one session.");
+    say(format_args!("3. Three turns of one session."));
     let holder = sticky_session(scene).await?;
-    println!("4. The session's account runs into its limit before any output.");
+    say(format_args!("4. The session's account runs into its limit before any output."));
     hidden_failover(scene, &holder).await?;
-    println!("5. An answer breaks off after the first output.");
+    say(format_args!("5. An answer breaks off after the first output."));
     nothing_repeated(scene).await?;
-    println!("6. Every account has used up its limit.");
+    say(format_args!("6. Upstream refuses the token of the session's account."));
+    let holder = token_renewed(scene).await?;
+    say(format_args!("7. That account's file is moved, then copied, while its session goes on."));
+    file_moved(scene, &holder).await?;
+    say(format_args!("8. Every account has used up its limit."));
     used_up(scene).await
 }
 
@@ -38,7 +45,11 @@ async fn streamed_answer(scene: &Scene) -> Result<(), String> {
     let turn = ask(scene).await?;
     expect(turn.status == 200, "the answer is a 200")?;
     expect(turn.body.contains("response.completed"), "the stream is complete")?;
-    println!("   {} answered: \u{201c}{}\u{201d}", turn.accounts.join(", "), text_of(&turn.body));
+    say(format_args!(
+        "   {} answered: \u{201c}{}\u{201d}",
+        turn.accounts.join(", "),
+        text_of(&turn.body)
+    ));
     Ok(())
 }
 
@@ -51,7 +62,7 @@ async fn equal_share(scene: &Scene) -> Result<(), String> {
     }
     expect(NAMES.iter().all(|name| share.get(*name) == Some(&2)), "each account has two turns")?;
     let told: Vec<String> = share.iter().map(|(name, turns)| format!("{name} {turns}")).collect();
-    println!("   {}", told.join(", "));
+    say(format_args!("   {}", told.join(", ")));
     Ok(())
 }
 
@@ -65,7 +76,7 @@ async fn sticky_session(scene: &Scene) -> Result<String, String> {
     }
     let holder = holders.first().cloned().unwrap_or_default();
     expect(holders.iter().all(|it| *it == holder), "the session stays with its account")?;
-    println!("   {holder} answered each of them");
+    say(format_args!("   {holder} answered each of them"));
     Ok(holder)
 }
 
@@ -76,10 +87,10 @@ async fn hidden_failover(scene: &Scene, holder: &str) -> Result<(), String> {
     expect(turn.status == 200 && !turn.broken, "the client sees one good answer")?;
     expect(turn.accounts.len() == 2, "two accounts were asked")?;
     expect(!turn.body.contains("usage_limit_reached"), "nothing of the refusal is shown")?;
-    println!(
+    say(format_args!(
         "   upstream refused {} with a 429, {} answered; the client saw a 200 and one answer",
         turn.accounts[0], turn.accounts[1]
-    );
+    ));
     Ok(())
 }
 
@@ -88,7 +99,52 @@ async fn nothing_repeated(scene: &Scene) -> Result<(), String> {
     let turn = ask(scene).await?;
     expect(turn.broken, "the answer breaks off as upstream broke it off")?;
     expect(turn.accounts.len() == 1, "one account was asked")?;
-    println!("   {} broke off, nobody else was asked: Codex itself goes on", turn.accounts[0]);
+    say(format_args!(
+        "   {} broke off, nobody else was asked: Codex itself goes on",
+        turn.accounts[0]
+    ));
+    Ok(())
+}
+
+/// Gives the account that holds the session now.
+async fn token_renewed(scene: &Scene) -> Result<String, String> {
+    let holder = ask_in(scene, Some(SESSION)).await?.accounts.concat();
+    let before = scene.sim.requests().len();
+    scene.sim.revoke_access(&holder);
+    let turn = ask_in(scene, Some(SESSION)).await?;
+    let seen = scene.sim.requests().split_off(before);
+    let asked = |route: Route| seen.iter().filter(|it| it.route == route).count();
+    expect(turn.status == 200 && !turn.broken, "the client sees one good answer")?;
+    expect(asked(Route::OauthToken) == 1, "the token is renewed once")?;
+    expect(
+        asked(Route::Responses) == 2 && turn.accounts.iter().all(|it| *it == holder),
+        "the same account is asked again, and no other",
+    )?;
+    say(format_args!("   {holder} got a new token and answered; the client saw a 200"));
+    Ok(holder)
+}
+
+async fn file_moved(scene: &Scene, holder: &str) -> Result<(), String> {
+    let accounts = &scene.app.accounts;
+    let file = |name: &str| accounts.config.dir.join(name);
+    let failed = |error: io::Error| format!("the demo's files cannot be changed: {error}");
+    let (before, moved) = (file(&format!("{holder}.json")), file("moved.json"));
+    fs::rename(before, &moved).map_err(failed)?;
+    accounts.reconciler.look().await;
+    let first = ask_in(scene, Some(SESSION)).await?;
+    fs::copy(&moved, file("copy.json")).map_err(failed)?;
+    accounts.reconciler.look().await;
+    let second = ask_in(scene, Some(SESSION)).await?;
+    let stayed = |it: &Turn| it.status == 200 && it.accounts == [holder];
+    expect(stayed(&first) && stayed(&second), "the session stays with its account")?;
+    let statuses = accounts.statuses();
+    expect(statuses.len() == NAMES.len(), "no account came or went")?;
+    let files = |it: &&Status| it.account.sources.len();
+    expect(statuses.iter().filter(|it| files(it) == 2).count() == 1, "one account has two files")?;
+    say(format_args!(
+        "   {holder} answered both turns; two files, still {} accounts",
+        statuses.len()
+    ));
     Ok(())
 }
 
@@ -100,7 +156,11 @@ async fn used_up(scene: &Scene) -> Result<(), String> {
     let error = &error["error"];
     expect(turn.status == 429, "the answer is a 429")?;
     expect(error["type"] == "usage_limit_reached", "Codex shows its own clear text")?;
-    println!("   429 {}: {}", error["code"].as_str().unwrap_or_default(), error["message"]);
+    say(format_args!(
+        "   429 {}: {}",
+        error["code"].as_str().unwrap_or_default(),
+        error["message"]
+    ));
     Ok(())
 }
 
@@ -130,7 +190,8 @@ async fn ask_in(scene: &Scene, session: Option<&str>) -> Result<Turn, String> {
             }
         }
     }
-    let accounts = scene.sim.requests().into_iter().skip(before).filter_map(|it| it.account);
+    let seen = scene.sim.requests().into_iter().skip(before);
+    let accounts = seen.filter(|it| it.route == Route::Responses).filter_map(|it| it.account);
     Ok(Turn {
         status,
         body: String::from_utf8_lossy(&body).into_owned(),

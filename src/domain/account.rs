@@ -41,7 +41,7 @@ pub struct Label(Arc<str>);
 pub struct AccountId(Arc<str>);
 
 /// An e-mail address that is cut down to what may be shown: `a***@example.com`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct MaskedEmail(Arc<str>);
 
 /// An account as one snapshot of the pool holds it.
@@ -54,8 +54,7 @@ pub struct Account {
     /// The user within the workspace, where a token tells.
     pub seat: Option<Seat>,
     pub credential: Arc<Credential>,
-    /// Whether any file of the account is not switched off.
-    pub enabled: bool,
+    pub eligibility: Eligibility,
     /// Whether a file names another account than its own tokens do.
     pub identity_conflict: bool,
     pub email: Option<MaskedEmail>,
@@ -64,6 +63,18 @@ pub struct Account {
     pub fedramp: bool,
     /// The files that describe the account, by path.
     pub sources: Vec<Source>,
+}
+
+/// What keeps an account from new work, its health apart. Whatever it is, bindings stay and what
+/// runs goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Eligibility {
+    /// Every file of the account is switched off.
+    pub disabled: bool,
+    /// An operator has paused it; that is kept in the database, not in the files.
+    pub paused: bool,
+    /// Its files cannot be looked at, and may be there.
+    pub out_of_sight: bool,
 }
 
 /// One file of an account.
@@ -75,6 +86,17 @@ pub struct Source {
     pub representative: bool,
     pub identity_conflict: bool,
     pub expires_at: Option<Timestamp>,
+    /// What is wrong with the file, if its last good content is used, or it was read all the same.
+    pub problem: Option<Arc<str>>,
+}
+
+// === impl Eligibility ===
+
+impl Eligibility {
+    /// Whether new work may go to the account.
+    pub fn is_open(self) -> bool {
+        self == Self::default()
+    }
 }
 
 // === impl Account ===
@@ -196,6 +218,12 @@ impl MaskedEmail {
 impl fmt::Display for MaskedEmail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for MaskedEmail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MaskedEmail(..)")
     }
 }
 

@@ -61,12 +61,12 @@ pub struct AccessToken(SecretString);
 #[derive(Clone)]
 pub struct RefreshToken(SecretString);
 
-/// The first half of an access token's SHA-256. Two credentials with one fingerprint are the same.
+/// The first half of a token's SHA-256. Two credentials with one fingerprint are the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 16]);
 
 /// Why a token cannot be used. Names no part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum TokenError {
     #[error("the token is empty")]
     Empty,
@@ -118,11 +118,14 @@ impl AccessToken {
         bool::from(self.0.expose_secret().as_bytes().ct_eq(presented))
     }
 
-    fn fingerprint(&self) -> Fingerprint {
-        let digest = Sha256::digest(self.0.expose_secret().as_bytes());
-        let mut half = [0; 16];
-        half.copy_from_slice(&digest[..16]);
-        Fingerprint(half)
+    /// The token itself, for a credential file and nothing else.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+
+    /// Names the token without telling it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.0)
     }
 }
 
@@ -146,6 +149,16 @@ impl RefreshToken {
     pub fn matches(&self, presented: &[u8]) -> bool {
         bool::from(self.0.expose_secret().as_bytes().ct_eq(presented))
     }
+
+    /// The token itself, for the token endpoint and a credential file, and nothing else.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+
+    /// Names the token without telling it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.0)
+    }
 }
 
 impl fmt::Debug for RefreshToken {
@@ -157,9 +170,20 @@ impl fmt::Debug for RefreshToken {
 // === impl Fingerprint ===
 
 impl Fingerprint {
+    fn of(token: &SecretString) -> Self {
+        let digest = Sha256::digest(token.expose_secret().as_bytes());
+        let mut half = [0; 16];
+        half.copy_from_slice(&digest[..16]);
+        Self(half)
+    }
+
     /// A fingerprint that no token has, for tests and simulations that need none.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
     }
 }
 

@@ -4,11 +4,19 @@
 //! one, a lock by its deadline, a transient failure by a success. A report counts only if it is about
 //! the credential in use, and a success clears only what was seen before its request began.
 
+mod cooldown;
+mod record;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
     credential::Fingerprint,
     outcome::{Class, ErrorFacts},
+};
+
+pub use self::{
+    cooldown::{Cooldown, CooldownSource},
+    record::{BlockRecord, HealthRecord, QuotaRecord},
 };
 
 /// How long a refusal without a usable time rests the account.
@@ -128,11 +136,26 @@ impl Health {
         }
     }
 
+    /// Holds the credential for refused, if it is the one in use.
+    pub fn reject(&mut self, credential: Fingerprint) {
+        self.rejected |= self.credential == credential;
+    }
+
     /// What the account may do now, with the reason that lasts longest.
     pub fn readiness(&self, now: Timestamp) -> Readiness {
         if self.rejected {
             return Readiness::NeedsLogin;
         }
+        if let Some((until, kind)) = self.longest_rest(now) {
+            return Readiness::Cooling { until, kind };
+        }
+        match &self.transient {
+            Some(it) if now < it.avoid_until => Readiness::Avoid { until: it.avoid_until },
+            Some(_) | None => Readiness::Ready,
+        }
+    }
+
+    fn longest_rest(&self, now: Timestamp) -> Option<(Timestamp, CoolingKind)> {
         let quota = self.quota.as_ref().map(|lock| {
             let QuotaLock { until, resets_at, plan_type, .. } = lock.clone();
             (until, CoolingKind::Quota { resets_at, plan_type })
@@ -140,18 +163,11 @@ impl Health {
         let workspace = self.workspace.as_ref().map(|it| (it.until, CoolingKind::Workspace));
         let transient = self.transient.as_ref().and_then(|it| it.hard_until);
         let transient = transient.map(|until| (until, CoolingKind::Transient));
-        let longest = [transient, workspace, quota]
+        [transient, workspace, quota]
             .into_iter()
             .flatten()
             .filter(|(until, _)| now < *until)
-            .max_by_key(|(until, _)| *until);
-        if let Some((until, kind)) = longest {
-            return Readiness::Cooling { until, kind };
-        }
-        match &self.transient {
-            Some(it) if now < it.avoid_until => Readiness::Avoid { until: it.avoid_until },
-            Some(_) | None => Readiness::Ready,
-        }
+            .max_by_key(|(until, _)| *until)
     }
 
     /// The same answer as [`Health::readiness`], as much of it as the selection needs.

@@ -7,45 +7,24 @@
 
 mod path;
 mod seats;
+mod users;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
 use jiff::Timestamp;
 
 use super::{
-    account::{Account, AccountId, AuthId, Label, MaskedEmail, Source, normalized_id},
+    account::{Account, AccountId, AuthId, Eligibility, Label, MaskedEmail, Source},
     credential::{Credential, Fingerprint},
 };
 
-pub use self::path::PathId;
-
-/// The claims that can name a user, strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SeatKind {
-    /// `chatgpt_account_user_id`
-    AccountUser,
-    /// `chatgpt_user_id`
-    ChatgptUser,
-    /// `user_id`
-    User,
-    /// `sub`
-    Subject,
-}
-
-/// The user within a workspace, by the strongest claim that is known of it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Seat {
-    kind: SeatKind,
-    user: Arc<str>,
-}
-
-/// All claims of a token that can name its user.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Users([Option<Arc<str>>; 4]);
+pub use self::{
+    path::PathId,
+    users::{Seat, SeatKind, Users},
+};
 
 /// What a token says of its holder. Nothing here was verified: the upstream does that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,11 +52,34 @@ pub struct Login {
     pub enabled: bool,
 }
 
+/// Who holds a login, as far as is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    pub account_id: Option<AccountId>,
+    pub users: Users,
+}
+
 /// A file that holds a login.
 #[derive(Clone, Debug)]
 pub struct LoginFile {
     pub path: PathId,
-    pub login: Login,
+    pub login: Arc<Login>,
+    /// What the file says of its holder, or more, if more was known of it before.
+    pub holder: Holder,
+    pub standing: Standing,
+    /// What is wrong with the file; safe to show.
+    pub problem: Option<Arc<str>>,
+}
+
+/// What a file counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its tokens may be used.
+    Used,
+    /// It may be there. An account that has nothing better is listed by it, and serves nobody.
+    OutOfSight,
+    /// It tells who the other files are, and nothing else.
+    Excluded,
 }
 
 /// An account that lacks only its public label.
@@ -87,10 +89,28 @@ pub struct Resolved {
     pub account_id: Option<AccountId>,
     pub seat: Option<Seat>,
     /// The file whose tokens are used.
-    pub login: Login,
+    pub login: Arc<Login>,
     pub email: Option<MaskedEmail>,
     pub plan: Option<String>,
     pub sources: Vec<Source>,
+    /// None of the sources can be looked at.
+    pub out_of_sight: bool,
+}
+
+/// The accounts, and where each file went.
+#[derive(Clone, Debug, Default)]
+pub struct Assignment {
+    /// Sorted by id.
+    pub accounts: Vec<Resolved>,
+    /// Of every file, an excluded one too, whose account may not be among the others.
+    pub homes: BTreeMap<PathId, Home>,
+}
+
+/// The account that a file belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    pub id: AuthId,
+    pub seat: Option<Seat>,
 }
 
 /// Files that belong together, before one of them is chosen.
@@ -103,22 +123,33 @@ struct Group {
 /// Groups the files into accounts, sorted by id.
 ///
 /// `now` tells which tokens are still good; it decides which copy is used, never who is who.
-pub fn resolve(mut files: Vec<LoginFile>, now: Timestamp) -> Vec<Resolved> {
+pub fn resolve(files: Vec<LoginFile>, now: Timestamp) -> Vec<Resolved> {
+    assign(files, now).accounts
+}
+
+/// The same, and tells of every file whose it is.
+pub fn assign(mut files: Vec<LoginFile>, now: Timestamp) -> Assignment {
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let (mut groups, unidentified) = identified(files);
     let unidentified = adopt_copies(&mut groups, unidentified);
-    let mut resolved: Vec<Resolved> = groups.into_iter().filter_map(|it| it.resolve(now)).collect();
     let mut by_token: BTreeMap<Fingerprint, Vec<LoginFile>> = BTreeMap::new();
     for file in unidentified {
         by_token.entry(file.login.credential.fingerprint).or_default().push(file);
     }
-    resolved.extend(by_token.into_values().filter_map(|files| {
+    let mut assignment = Assignment::default();
+    for group in groups {
+        assignment.take(group.id(), group, now);
+    }
+    for files in by_token.into_values() {
         // A file whose seat is in doubt still belongs to the workspace that it names.
-        let account_id = files.first().and_then(|it| it.login.account_id().cloned());
-        Group { account_id, seat: None, files }.resolve_by_path(now)
-    }));
-    resolved.sort_by(|a, b| a.id.cmp(&b.id));
-    resolved
+        let named = files.iter().filter(|it| it.holder.account_id.is_some());
+        let named = named.min_by(|a, b| a.path.cmp(&b.path));
+        let account_id = named.and_then(|it| it.holder.account_id.clone());
+        let group = Group { account_id, seat: None, files };
+        assignment.take(group.path_id(), group, now);
+    }
+    assignment.accounts.sort_by(|a, b| a.id.cmp(&b.id));
+    assignment
 }
 
 /// The files that name a workspace, by seat, and those that name none or leave the seat in doubt.
@@ -126,13 +157,13 @@ fn identified(files: Vec<LoginFile>) -> (Vec<Group>, Vec<LoginFile>) {
     let mut workspaces: BTreeMap<AccountId, Vec<LoginFile>> = BTreeMap::new();
     let (mut groups, mut unidentified) = (Vec::new(), Vec::new());
     for file in files {
-        match file.login.account_id() {
+        match &file.holder.account_id {
             Some(id) => workspaces.entry(id.clone()).or_default().push(file),
             None => unidentified.push(file),
         }
     }
     for (account_id, files) in workspaces {
-        let users: Vec<Users> = files.iter().map(|it| it.login.users()).collect();
+        let users: Vec<Users> = files.iter().map(|it| it.holder.users.clone()).collect();
         let mut by_seat: BTreeMap<usize, (Option<Seat>, Vec<LoginFile>)> = BTreeMap::new();
         for ((file, users), seat) in files.into_iter().zip(&users).zip(seats::group(&users)) {
             let Some(seat) = seat else {
@@ -165,7 +196,7 @@ fn adopt_copies(groups: &mut [Group], unidentified: Vec<LoginFile>) -> Vec<Login
         let holders = holders.get(&file.login.credential.fingerprint);
         let only = holders.filter(|it| it.len() == 1).and_then(BTreeSet::first);
         let group = only.and_then(|index| groups.get_mut(*index)).filter(|group| {
-            file.login.account_id().is_none_or(|id| Some(id) == group.account_id.as_ref())
+            file.holder.account_id.is_none() || file.holder.account_id == group.account_id
         });
         match group {
             Some(group) => group.files.push(file),
@@ -173,60 +204,6 @@ fn adopt_copies(groups: &mut [Group], unidentified: Vec<LoginFile>) -> Vec<Login
         }
     }
     orphans
-}
-
-// === impl SeatKind ===
-
-impl SeatKind {
-    pub const ALL: [Self; 4] = [Self::AccountUser, Self::ChatgptUser, Self::User, Self::Subject];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::AccountUser => "chatgpt_account_user_id",
-            Self::ChatgptUser => "chatgpt_user_id",
-            Self::User => "user_id",
-            Self::Subject => "sub",
-        }
-    }
-}
-
-// === impl Seat ===
-
-impl fmt::Debug for Seat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Seat({}, ..)", self.kind.name())
-    }
-}
-
-// === impl Users ===
-
-impl Users {
-    /// Takes a claim in; one that is blank or malformed is as good as absent.
-    pub fn set(&mut self, kind: SeatKind, text: &str) {
-        self.0[kind as usize] = normalized_id(text);
-    }
-
-    /// This token's claims, and where it has none, the other's.
-    #[must_use]
-    pub fn or(&self, other: &Self) -> Self {
-        Self(SeatKind::ALL.map(|kind| self.get(kind).or(other.get(kind)).cloned()))
-    }
-
-    fn get(&self, kind: SeatKind) -> Option<&Arc<str>> {
-        self.0[kind as usize].as_ref()
-    }
-
-    fn strongest(&self) -> Option<Seat> {
-        let kind = SeatKind::ALL.into_iter().find(|kind| self.get(*kind).is_some())?;
-        Some(Seat { kind, user: self.get(kind)?.clone() })
-    }
-}
-
-impl fmt::Debug for Users {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = SeatKind::ALL.into_iter().filter(|kind| self.get(*kind).is_some());
-        f.debug_list().entries(known).finish()
-    }
 }
 
 // === impl Login ===
@@ -240,6 +217,11 @@ impl Login {
     /// Whether the sources name different workspaces.
     pub fn has_identity_conflict(&self) -> bool {
         self.named().any(|id| Some(id) != self.account_id())
+    }
+
+    /// What the file says of its holder.
+    pub fn holder(&self) -> Holder {
+        Holder { account_id: self.account_id().cloned(), users: self.users() }
     }
 
     fn named(&self) -> impl Iterator<Item = &AccountId> {
@@ -283,47 +265,91 @@ impl Login {
     }
 }
 
+// === impl LoginFile ===
+
+impl LoginFile {
+    /// A file of which no more is known than it says.
+    pub fn new(path: PathId, login: impl Into<Arc<Login>>) -> Self {
+        let login = login.into();
+        let holder = login.holder();
+        Self { path, login, holder, standing: Standing::Used, problem: None }
+    }
+}
+
+// === impl Assignment ===
+
+impl Assignment {
+    fn take(&mut self, id: Option<AuthId>, group: Group, now: Timestamp) {
+        let Some(id) = id else { return };
+        for file in &group.files {
+            let home = Home { id: id.clone(), seat: group.seat.clone() };
+            self.homes.insert(file.path.clone(), home);
+        }
+        self.accounts.extend(group.represented(id, now));
+    }
+}
+
 // === impl Resolved ===
 
 impl Resolved {
     /// The account, once its label is known.
     pub fn labelled(self, label: Label) -> Account {
         Account {
-            id: self.id,
             label,
+            eligibility: self.eligibility(),
+            identity_conflict: self.has_identity_conflict(),
+            fedramp: self.fedramp(),
+            id: self.id,
             account_id: self.account_id,
             seat: self.seat,
-            enabled: self.sources.iter().any(|it| it.enabled),
-            identity_conflict: self.sources.iter().any(|it| it.identity_conflict),
             email: self.email,
             plan: self.plan,
-            fedramp: self.login.fedramp(),
-            credential: Arc::new(self.login.credential),
+            credential: Arc::new(self.login.credential.clone()),
             sources: self.sources,
         }
+    }
+
+    /// What its files alone keep it from.
+    pub fn eligibility(&self) -> Eligibility {
+        Eligibility {
+            disabled: !self.sources.iter().any(|it| it.enabled),
+            paused: false,
+            out_of_sight: self.out_of_sight,
+        }
+    }
+
+    pub fn has_identity_conflict(&self) -> bool {
+        self.sources.iter().any(|it| it.identity_conflict)
+    }
+
+    pub fn fedramp(&self) -> bool {
+        self.login.fedramp()
     }
 }
 
 // === impl Group ===
 
 impl Group {
-    fn resolve(self, now: Timestamp) -> Option<Resolved> {
+    /// The id that the account itself gives.
+    fn id(&self) -> Option<AuthId> {
         let account_id = self.account_id.as_ref()?.as_str();
-        let id = match &self.seat {
-            Some(seat) => AuthId::derive(true, &[account_id, seat.kind.name(), &seat.user]),
+        Some(match &self.seat {
+            Some(seat) => AuthId::derive(true, &[account_id, seat.kind().name(), seat.user()]),
             None => AuthId::derive(true, &[account_id]),
-        };
-        self.represented(id, now)
+        })
     }
 
-    fn resolve_by_path(self, now: Timestamp) -> Option<Resolved> {
+    /// The id by the place of its files.
+    fn path_id(&self) -> Option<AuthId> {
         let path = self.files.iter().map(|it| &it.path).min()?;
-        let id = AuthId::derive(false, &[path.as_str()]);
-        self.represented(id, now)
+        Some(AuthId::derive(false, &[path.as_str()]))
     }
 
-    /// Chooses the copy whose tokens are used. `None` only for a group without files.
+    /// Chooses the copy whose tokens are used. `None` if none may be.
     fn represented(mut self, id: AuthId, now: Timestamp) -> Option<Resolved> {
+        let out_of_sight = !self.files.iter().any(|it| it.standing == Standing::Used);
+        let wanted = if out_of_sight { Standing::OutOfSight } else { Standing::Used };
+        self.files.retain(|it| it.standing == wanted);
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
         // Of equals `max_by` takes the last, so the list is walked from its end.
         let freshness = |file: &LoginFile| file.login.freshness(now);
@@ -334,16 +360,18 @@ impl Group {
             representative: file.path == best.path,
             identity_conflict: file.login.has_identity_conflict(),
             expires_at: file.login.credential.expires_at,
+            problem: file.problem.clone(),
         };
-        let logins = || std::iter::once(best).chain(&self.files).map(|it| &it.login);
+        let logins = || std::iter::once(best).chain(&self.files).map(|it| it.login.as_ref());
         Some(Resolved {
             id,
             email: logins().find_map(Login::email).cloned(),
             plan: logins().find_map(Login::plan).cloned(),
             sources: self.files.iter().map(source).collect(),
-            login: best.login.clone(),
+            login: Arc::clone(&best.login),
             account_id: self.account_id,
             seat: self.seat,
+            out_of_sight,
         })
     }
 }
@@ -357,12 +385,24 @@ mod tests {
     use super::*;
     use crate::domain::credential::{AccessToken, RefreshToken};
 
+    /// A file before it is taken in.
+    #[derive(Clone, Debug)]
+    struct Draft {
+        path: PathId,
+        login: Login,
+    }
+
+    fn resolve(files: Vec<Draft>, now: Timestamp) -> Vec<Resolved> {
+        let taken = files.into_iter().map(|it| LoginFile::new(it.path, it.login));
+        super::resolve(taken.collect(), now)
+    }
+
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
     /// A file with the token `token`.
-    fn file(path: &str, token: &str) -> LoginFile {
+    fn file(path: &str, token: &str) -> Draft {
         let login = Login {
             top_account_id: None,
             tokens_account_id: None,
@@ -372,24 +412,24 @@ mod tests {
             credential: Credential::new(AccessToken::new(token.into()).unwrap(), None),
             enabled: true,
         };
-        LoginFile { path: PathId::from_relative(Path::new(path)), login }
+        Draft { path: PathId::from_relative(Path::new(path)), login }
     }
 
     /// A file that names its account; the path is its token too.
-    fn of(path: &str, account: &str) -> LoginFile {
+    fn of(path: &str, account: &str) -> Draft {
         let mut file = file(path, path);
         file.login.tokens_account_id = AccountId::parse(account);
         file
     }
 
-    fn of_seat(path: &str, account: &str, user: &str) -> LoginFile {
+    fn of_seat(path: &str, account: &str, user: &str) -> Draft {
         let mut file = of(path, account);
         file.login.id_token.users.set(SeatKind::ChatgptUser, user);
         file
     }
 
     /// The accounts as lists of paths, the chosen one marked with `*`.
-    fn accounts(files: Vec<LoginFile>) -> Vec<String> {
+    fn accounts(files: Vec<Draft>) -> Vec<String> {
         let mut accounts: Vec<String> = resolve(files, at(1_000)).iter().map(paths).collect();
         accounts.sort();
         accounts
@@ -455,20 +495,31 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_in_doubt_tells_the_workspace_to_one_that_names_none() {
+        let mut copy = of("b", "A");
+        copy.login.credential = file("b", "same").login.credential;
+        let users = [of_seat("x", "A", "u1"), of_seat("y", "A", "u2")];
+        let files = [vec![file("a", "same"), copy], users.to_vec()].concat();
+        let resolved = resolve(files, at(0));
+        let unsure = resolved.iter().find(|it| !it.id.is_identified()).unwrap();
+        assert_eq!((paths(unsure).as_str(), &unsure.account_id), ("a* b", &AccountId::parse("A")));
+    }
+
+    #[test]
     fn an_unidentified_copy_of_a_known_token_adds_no_weight() {
         let files = vec![of("a", "A"), file("b", "a"), file("c", "c")];
         assert_eq!(accounts(files), ["a* b", "c*"]);
     }
 
     /// What makes the files `a` and `b` unequal.
-    type Change<'a> = &'a dyn Fn(&mut LoginFile, &mut LoginFile);
+    type Change<'a> = &'a dyn Fn(&mut Draft, &mut Draft);
 
     #[test]
     fn the_freshest_usable_copy_is_used() {
-        let last = |file: &mut LoginFile, second| {
+        let last = |file: &mut Draft, second| {
             file.login.credential.last_refresh = Some(at(second));
         };
-        let ends = |file: &mut LoginFile, second| {
+        let ends = |file: &mut Draft, second| {
             file.login.credential.expires_at = Some(at(second));
         };
         let table: [(&str, Change<'_>, &str); 8] = [
@@ -504,7 +555,7 @@ mod tests {
         let both = resolve(vec![a.clone(), b.clone()], at(0)).remove(0).labelled(label());
         b.login.enabled = false;
         let none = resolve(vec![a, b], at(0)).remove(0).labelled(label());
-        assert_eq!((both.enabled, none.enabled), (true, false));
+        assert_eq!((both.eligibility.disabled, none.eligibility.disabled), (false, true));
     }
 
     #[test]
@@ -539,7 +590,7 @@ mod tests {
         assert!(!shown.contains("canary"), "{shown}");
     }
 
-    fn any_file() -> impl Strategy<Value = LoginFile> {
+    fn any_file() -> impl Strategy<Value = Draft> {
         let users = prop::option::of("[uv]");
         ("[a-f]", "[pq]", prop::option::of("[AB]"), users.clone(), users, any::<bool>()).prop_map(
             |(path, token, account, user, subject, enabled)| {
@@ -565,7 +616,7 @@ mod tests {
                 })
                 .prop_flat_map(|files| (Just(files.clone()), Just(files).prop_shuffle())),
         ) {
-            let view = |files: Vec<LoginFile>| -> Vec<(AuthId, String)> {
+            let view = |files: Vec<Draft>| -> Vec<(AuthId, String)> {
                 resolve(files, at(0)).iter().map(|it| (it.id.clone(), paths(it))).collect()
             };
             let count = files.len();

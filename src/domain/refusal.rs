@@ -47,6 +47,7 @@ pub enum Kind {
     UpstreamTransportError,
     UpstreamTimeout,
     NoAccountAvailable,
+    AccountRefreshFailed,
     Draining,
     Overloaded,
     Internal,
@@ -92,9 +93,10 @@ impl Kind {
             Self::UsageLimitReached | Self::RateLimitExceeded => StatusCode::TOO_MANY_REQUESTS,
             Self::UpstreamUnreachable | Self::UpstreamTransportError => StatusCode::BAD_GATEWAY,
             Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::NoAccountAvailable | Self::Draining | Self::Overloaded => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::NoAccountAvailable
+            | Self::AccountRefreshFailed
+            | Self::Draining
+            | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -121,6 +123,7 @@ impl Kind {
             Self::UpstreamTransportError => "upstream_transport_error",
             Self::UpstreamTimeout => "upstream_timeout",
             Self::NoAccountAvailable => "no_account_available",
+            Self::AccountRefreshFailed => "account_refresh_failed",
             Self::Draining => "draining",
             Self::Overloaded => "overloaded",
             Self::Internal => "internal_error",
@@ -140,6 +143,7 @@ impl Kind {
             | Self::UpstreamTransportError
             | Self::UpstreamTimeout
             | Self::NoAccountAvailable
+            | Self::AccountRefreshFailed
             | Self::Draining
             | Self::Overloaded => "server_error",
             Self::InvalidRequest

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pingora_core::{Error, ErrorSource, ErrorType, Result};
+use pingora_proxy::Session;
 
 use super::{
     ctx::{Attempting, Next, Phase, RequestCtx, out_of_order},
@@ -21,20 +22,38 @@ const ADDRESSES_MAX: usize = 4;
 // === impl Edge ===
 
 impl Edge {
-    /// The attempt to make now: the one under way on a new connection, or one with another account.
-    pub(super) fn next_attempt(&self, ctx: &mut RequestCtx) -> Result<()> {
-        let mut turn = match ctx.take_phase() {
+    /// The attempt to make now: the one under way on a new connection, the same account with a
+    /// renewed credential, or another account.
+    pub(super) async fn next_attempt(
+        &self,
+        session: &mut Session,
+        ctx: &mut RequestCtx,
+    ) -> Result<()> {
+        let (mut turn, refused) = match ctx.take_phase() {
             Phase::Attempting(mut attempting) if attempting.next == Next::Redial => {
                 attempting.next = Next::Same;
                 attempting.progress = Arc::default();
                 ctx.phase = Phase::Attempting(attempting);
                 return Ok(());
             }
-            Phase::Attempting(attempting) => attempting.turn,
-            Phase::Choosing(turn) => *turn,
+            Phase::Attempting(attempting) => {
+                let Attempting { turn, attempt, next, .. } = *attempting;
+                (turn, (next == Next::Renew).then_some(attempt))
+            }
+            Phase::Choosing(turn) => (*turn, None),
             Phase::Received | Phase::Settled => return fail(out_of_order("upstream_peer"), ctx),
         };
-        match self.gateway.dispatch(&mut turn) {
+        let next = tokio::select! {
+            biased;
+            next = self.gateway.next_attempt(&mut turn, refused) => next,
+            // An attempt may have to wait for new tokens; nobody makes it for a client that has left.
+            gone = gone(session) => {
+                ctx.phase = Phase::Choosing(Box::new(turn));
+                ctx.end = End::ClientGone;
+                return Err(gone.into_down());
+            }
+        };
+        match next {
             Ok(attempt) => {
                 let progress = Arc::new(Progress::default());
                 let attempting = Attempting { turn, attempt, progress, next: Next::Same };
@@ -76,7 +95,7 @@ impl Edge {
             ctx.end = End::ClientGone;
             return false;
         }
-        if attempting.next == Next::Another {
+        if matches!(attempting.next, Next::Another | Next::Renew) {
             return true;
         }
         let Attempting { turn, attempt, progress, next } = &mut **attempting;
@@ -94,6 +113,15 @@ impl Edge {
         *next = Next::Another;
         self.gateway.lost(turn, attempt, loss);
         true
+    }
+}
+
+/// Waits until the client has left. Its whole request has been read.
+async fn gone(session: &mut Session) -> Box<Error> {
+    loop {
+        if let Err(error) = session.as_downstream_mut().read_body_or_idle(true).await {
+            return error;
+        }
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) enum Next {
     Same,
     /// The same account on a new connection.
     Redial,
+    /// The same account, with a renewed credential.
+    Renew,
     /// Another account.
     Another,
 }

@@ -63,8 +63,12 @@ impl ProxyHttp for Edge {
         self.receive(session, ctx).await
     }
 
-    async fn upstream_peer(&self, _: &mut Session, ctx: &mut RequestCtx) -> Result<Box<HttpPeer>> {
-        self.next_attempt(ctx)?;
+    async fn upstream_peer(
+        &self,
+        session: &mut Session,
+        ctx: &mut RequestCtx,
+    ) -> Result<Box<HttpPeer>> {
+        self.next_attempt(session, ctx).await?;
         let attempting = match ctx.attempting("upstream_peer") {
             Ok(attempting) => attempting,
             Err(refusal) => return fail(refusal, ctx),
@@ -154,8 +158,12 @@ impl ProxyHttp for Edge {
                 Some(Peeked::Stream { bytes, release }) => Seen::Stream { bytes, release },
             },
         };
-        if self.gateway.judge(turn, attempt, &answer) == Verdict::Another {
-            *next = Next::Another;
+        *next = match self.gateway.judge(turn, attempt, &answer) {
+            Verdict::Deliver => Next::Same,
+            Verdict::Renew => Next::Renew,
+            Verdict::Another => Next::Another,
+        };
+        if *next != Next::Same {
             return Err(failure::refused_answer(response.status));
         }
         heads::clean_response(response, &attempt.account);

@@ -20,22 +20,31 @@ pub enum TrustError {
         #[source]
         source: io::Error,
     },
+    #[error("cannot set up TLS for calls to the upstream's services")]
+    Unusable,
 }
 
 pub(super) fn bundle(extra: &Path, data_dir: &Path) -> Result<PathBuf, TrustError> {
-    let unreadable = || TrustError::NoCertificate { path: extra.to_owned() };
-    let extras: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(extra)
-        .and_then(Iterator::collect)
-        .map_err(|_| unreadable())?;
-    if extras.is_empty() {
-        return Err(unreadable());
-    }
-    let platform = rustls_native_certs::load_native_certs().certs;
-    let text: String = platform.iter().chain(&extras).map(|it| pem(it)).collect();
+    let extras = extras(extra)?;
+    let text: String = platform().iter().chain(&extras).map(|it| pem(it)).collect();
     let path = data_dir.join(BUNDLE);
     fs::write(&path, text)
         .map_err(|source| TrustError::Unwritable { path: path.clone(), source })?;
     Ok(path)
+}
+
+/// The platform's own root certificates; none where it has none that can be read.
+pub(super) fn platform() -> Vec<CertificateDer<'static>> {
+    rustls_native_certs::load_native_certs().certs
+}
+
+/// The certificates of a PEM file, at least one.
+pub(super) fn extras(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let unreadable = || TrustError::NoCertificate { path: path.to_owned() };
+    let found: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|_| unreadable())?;
+    if found.is_empty() { Err(unreadable()) } else { Ok(found) }
 }
 
 fn pem(certificate: &[u8]) -> String {

@@ -24,7 +24,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The answer that ends the request.
-    pub fn dispatch(&self, turn: &mut Turn) -> Result<Attempt, Box<Ending>> {
+    pub(super) fn dispatch(&self, turn: &mut Turn) -> Result<Attempt, Box<Ending>> {
         let now = self.clock.now();
         let snapshot = self.pool.snapshot();
         let routing = &turn.request.config.routing;
@@ -40,6 +40,7 @@ impl Gateway {
                 started: Instant::now(),
                 started_at: now,
                 lease: pick.lease,
+                renewed: false,
                 redials: 0,
                 addresses_tried: 0,
             });
@@ -49,7 +50,7 @@ impl Gateway {
             .census(&snapshot, now)
             .into_iter()
             .map(|(account, readiness)| Standing {
-                enabled: account.enabled,
+                eligibility: account.eligibility,
                 tried: turn.tried.contains(&account.id),
                 unsupported: turn.unsupported.contains(&account.id),
                 readiness,

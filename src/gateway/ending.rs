@@ -8,12 +8,16 @@ use jiff::Timestamp;
 
 use super::turn::{Failures, StoredAnswer};
 use crate::domain::{
+    account::Eligibility,
     health::{CoolingKind, Readiness},
     refusal::{Kind, Refusal, UsageLimit},
 };
 
 /// A rest that a client may as well sit out.
 const SHORT_REST_SECONDS: i64 = 60;
+
+/// When a renewal that failed may be tried again.
+const RENEWAL_REST_SECONDS: u64 = 5;
 
 /// How a request ends that no account served.
 #[derive(Debug)]
@@ -25,7 +29,7 @@ pub enum Ending {
 /// One account, as this request sees it.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    pub enabled: bool,
+    pub eligibility: Eligibility,
     pub readiness: Readiness,
     pub tried: bool,
     /// It said that it does not serve the model.
@@ -80,6 +84,16 @@ fn attempts_failed(search: Search<'_>) -> Ending {
     if let Some(last) = search.last {
         return Ending::Verbatim(last);
     }
+    if failures.renewal > 0 {
+        return Ending::Refuse(
+            Refusal::new(
+                Kind::AccountRefreshFailed,
+                "The sign-in service did not renew an account's login just now, and no other \
+                 account could serve. Try again.",
+            )
+            .retry_after(RENEWAL_REST_SECONDS),
+        );
+    }
     if failures.timeout > 0 {
         return Ending::Refuse(Refusal::new(
             Kind::UpstreamTimeout,
@@ -103,9 +117,11 @@ fn nobody(standings: &[Standing]) -> Refusal {
 fn causes(standings: &[Standing]) -> String {
     let count = |matches: fn(&Standing) -> bool| standings.iter().filter(|it| matches(it)).count();
     let causes = [
-        (count(|it| !it.enabled), "disabled"),
+        (count(|it| it.eligibility.disabled), "disabled"),
+        (count(|it| !it.eligibility.disabled && it.eligibility.paused), "paused"),
+        (count(|it| it.eligibility.out_of_sight), "whose files cannot be read"),
         (
-            count(|it| it.enabled && matches!(it.readiness, Readiness::NeedsLogin)),
+            count(|it| it.eligibility.is_open() && matches!(it.readiness, Readiness::NeedsLogin)),
             "in need of a new sign-in",
         ),
         (count(|it| it.is_usable() && it.rests_until().is_some()), "resting after a limit"),
@@ -186,7 +202,7 @@ fn all_rest(standings: &[Standing], resting: &[Timestamp], now: Timestamp) -> Re
 
 impl Standing {
     fn is_usable(&self) -> bool {
-        self.enabled && !matches!(self.readiness, Readiness::NeedsLogin)
+        self.eligibility.is_open() && !matches!(self.readiness, Readiness::NeedsLogin)
     }
 
     fn rests_until(&self) -> Option<Timestamp> {
@@ -209,8 +225,12 @@ mod tests {
         Timestamp::from_second(now().as_second() + seconds).unwrap()
     }
 
+    fn off() -> Eligibility {
+        Eligibility { disabled: true, ..Eligibility::default() }
+    }
+
     fn standing(readiness: Readiness) -> Standing {
-        Standing { enabled: true, readiness, tried: true, unsupported: false }
+        Standing { eligibility: Eligibility::default(), readiness, tried: true, unsupported: false }
     }
 
     fn quota(seconds: i64) -> Standing {
@@ -249,7 +269,7 @@ mod tests {
     fn the_most_useful_answer_wins() {
         let ready = || standing(Readiness::Ready);
         let login = || standing(Readiness::NeedsLogin);
-        let disabled = || Standing { enabled: false, ..ready() };
+        let disabled = || Standing { eligibility: off(), ..ready() };
         let unsupported = || Standing { unsupported: true, ..ready() };
         let untried = || Standing { tried: false, ..ready() };
         let avoided = || standing(Readiness::Avoid { until: after(30) });
@@ -258,6 +278,8 @@ mod tests {
         let connect = Failures { connect: 2, ..none };
         let broke = Failures { transport: 1, ..none };
         let timeout = Failures { timeout: 1, ..none };
+        let renewal = Failures { renewal: 1, ..none };
+        let both = Failures { connect: 1, ..renewal };
         let table = [
             (vec![], none, None, "no_account_available"),
             (vec![login(), disabled()], answered, Some(500), "no_account_available"),
@@ -271,6 +293,10 @@ mod tests {
             (vec![avoided()], answered, Some(500), "verbatim 500"),
             (vec![ready()], broke, None, "upstream_transport_error"),
             (vec![ready()], timeout, None, "upstream_timeout"),
+            (vec![avoided()], renewal, None, "account_refresh_failed after 5"),
+            (vec![avoided(), ready()], both, None, "account_refresh_failed after 5"),
+            (vec![avoided(), ready()], renewal, Some(500), "verbatim 500"),
+            (vec![avoided(), untried()], renewal, None, "rate_limit_exceeded after 1"),
         ];
         for (standings, failures, last, expected) in table {
             assert_eq!(word(&standings, search(failures, last)), expected, "{standings:?}");
@@ -293,7 +319,7 @@ mod tests {
         let standings = [
             standing(Readiness::NeedsLogin),
             standing(Readiness::NeedsLogin),
-            Standing { enabled: false, ..standing(Readiness::Ready) },
+            Standing { eligibility: off(), ..standing(Readiness::Ready) },
         ];
         let search = search(Failures::default(), None);
         let Ending::Refuse(refusal) = last_word(&standings, search, now()) else {

@@ -56,6 +56,8 @@ pub enum Verdict {
     Deliver,
     /// Another account may try, and nothing of this answer is shown.
     Another,
+    /// The same account tries once more, once its credential has been renewed.
+    Renew,
 }
 
 // === impl Gateway ===
@@ -65,6 +67,16 @@ impl Gateway {
     pub fn judge(&self, turn: &mut Turn, attempt: &mut Attempt, answer: &Answer<'_>) -> Verdict {
         let (class, facts) = classify(answer);
         let now = self.clock.now();
+        if class == Class::Credential && !attempt.renewed {
+            turn.record(attempt, class);
+            self.metrics.attempt(class.into());
+            return Verdict::Renew;
+        }
+        // What somebody else has put into the file may be refused as well, and be renewed the next
+        // time.
+        if class == Class::Credential && self.refresher.may_help(&attempt.account) {
+            return self.put_off(turn, attempt);
+        }
         // A stream that is let go without output has proved nothing yet; its end will tell.
         if !matches!(answer.seen, Seen::Stream { release: Release::Limit, .. }) {
             self.report(attempt, class, retry_after(answer.headers, now), facts);
@@ -138,13 +150,23 @@ impl Gateway {
             started_at: attempt.started_at,
             fingerprint: attempt.account.credential.fingerprint,
         };
-        self.pool.report(&attempt.account.id, &report, self.clock.now());
+        self.pool.report(&attempt.lease, &report, self.clock.now());
     }
 
-    fn count_failover(&self, outcome: AttemptOutcome) {
+    pub(super) fn count_failover(&self, outcome: AttemptOutcome) {
         if let Some(reason) = FailoverReason::of(outcome) {
             self.metrics.failover(reason);
         }
+    }
+
+    /// Another account tries; this one keeps its login and is asked for later.
+    fn put_off(&self, turn: &mut Turn, attempt: &Attempt) -> Verdict {
+        self.report(attempt, Class::Transient, None, ErrorFacts::default());
+        turn.record(attempt, Class::Credential);
+        turn.failures.renewal += 1;
+        self.metrics.attempt(Class::Credential.into());
+        self.count_failover(Class::Credential.into());
+        Verdict::Another
     }
 
     fn give_up(

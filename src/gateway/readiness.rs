@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Gateway;
 use crate::{
-    domain::health::Readiness,
+    domain::{account::Eligibility, health::Readiness},
     telemetry::{labels::AccountState, metrics::AccountReading},
 };
 
@@ -22,6 +22,8 @@ pub struct PoolCount {
     pub total: usize,
     pub able: usize,
     pub disabled: usize,
+    pub paused: usize,
+    pub out_of_sight: usize,
     pub needs_login: usize,
     pub cooling: usize,
 }
@@ -43,11 +45,13 @@ impl Gateway {
         let mut count = PoolCount::default();
         for (account, readiness) in self.pool.census(&self.pool.snapshot(), self.clock.now()) {
             count.total += 1;
-            match state_of(account.enabled, &readiness) {
+            match state_of(account.eligibility, &readiness) {
                 AccountState::Ready | AccountState::Avoided => count.able += 1,
                 AccountState::Cooling => count.cooling += 1,
                 AccountState::NeedsLogin => count.needs_login += 1,
                 AccountState::Disabled => count.disabled += 1,
+                AccountState::Paused => count.paused += 1,
+                AccountState::OutOfSight => count.out_of_sight += 1,
             }
         }
         count
@@ -65,7 +69,7 @@ impl Gateway {
             };
             AccountReading {
                 label: entry.account.label.as_str(),
-                state: state_of(entry.account.enabled, &readiness),
+                state: state_of(entry.account.eligibility, &readiness),
                 active_turns: entry.runtime.active_turns().into(),
                 cooldown_until: until,
             }
@@ -91,6 +95,8 @@ impl Gateway {
             (count.needs_login, "in need of a new sign-in"),
             (count.cooling, "resting after a limit"),
             (count.disabled, "disabled"),
+            (count.paused, "paused"),
+            (count.out_of_sight, "out of sight: auth.dir cannot be read"),
         ] {
             if number > 0 {
                 reasons.push(format!("{number} of {} accounts are {what}", count.total));
@@ -100,9 +106,11 @@ impl Gateway {
     }
 }
 
-fn state_of(enabled: bool, readiness: &Readiness) -> AccountState {
+fn state_of(eligibility: Eligibility, readiness: &Readiness) -> AccountState {
     match readiness {
-        _ if !enabled => AccountState::Disabled,
+        _ if eligibility.disabled => AccountState::Disabled,
+        _ if eligibility.paused => AccountState::Paused,
+        _ if eligibility.out_of_sight => AccountState::OutOfSight,
         Readiness::Ready => AccountState::Ready,
         Readiness::Avoid { .. } => AccountState::Avoided,
         Readiness::Cooling { .. } => AccountState::Cooling,

@@ -57,6 +57,8 @@ pub struct Attempt {
     pub started: Instant,
     pub(super) started_at: Timestamp,
     pub(super) lease: Lease,
+    /// Its credential has been renewed for this request; there is no second time.
+    pub(super) renewed: bool,
     /// How often a pooled connection died before it said a word.
     pub redials: u8,
     /// Addresses of the upstream that could not be reached.
@@ -71,6 +73,8 @@ pub struct Failures {
     pub timeout: u32,
     /// Attempts that got an answer of any kind.
     pub answered: u32,
+    /// Credentials that were refused and could not be renewed just now.
+    pub renewal: u32,
 }
 
 /// An upstream answer kept whole, to be told if nothing better comes.
@@ -126,11 +130,12 @@ impl Turn {
 impl Failures {
     /// Whether any attempt has failed.
     pub fn any(self) -> bool {
-        self.connect + self.transport + self.timeout + self.answered > 0
+        self.connect + self.transport + self.timeout + self.answered + self.renewal > 0
     }
 
     /// Not one byte ever reached an upstream.
     pub fn only_unreachable(self) -> bool {
-        self.connect > 0 && self.transport + self.timeout + self.answered == 0
+        let heard = self.transport + self.timeout + self.answered + self.renewal;
+        self.connect > 0 && heard == 0
     }
 }

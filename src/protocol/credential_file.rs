@@ -4,6 +4,9 @@
 //! `"type": "codex"`. Of a key that is given twice the last counts. No error holds any text of the
 //! file.
 
+pub mod rewrite;
+mod spans;
+
 use jiff::Timestamp;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
@@ -33,7 +36,7 @@ pub enum Shape {
 }
 
 /// A defect that does not keep the file from being read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Fault {
     #[error("`disabled` is neither true nor false, so the file counts as disabled")]
     DisabledType,
@@ -67,7 +70,7 @@ pub enum NotCodex {
 }
 
 /// A file that is not in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Malformed {
     #[error("the file is empty")]
     Empty,
@@ -85,6 +88,8 @@ pub enum Malformed {
 
 type Object = Map<String, Value>;
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 const TOKEN_KEYS: [&str; 3] = ["access_token", "refresh_token", "id_token"];
 
 /// Reads the bytes of one file.
@@ -92,7 +97,7 @@ const TOKEN_KEYS: [&str; 3] = ["access_token", "refresh_token", "id_token"];
 /// # Errors
 /// The reason why it gives no login.
 pub fn parse(bytes: &[u8]) -> Result<CredentialFile, Rejection> {
-    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     if text.trim_ascii().is_empty() {
         return Err(Malformed::Empty.into());
     }

@@ -6,17 +6,17 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 use serde_json::{Value, json};
 
-use super::{body::SimBody, serve::Visit, tokens::Refused};
+use super::{body::SimBody, script::Issue, serve::Visit, tokens::Refused};
 
 /// `POST /oauth/token`, whose body is a form or JSON.
-pub(super) fn token(visit: Visit, body: &[u8]) -> Response<SimBody> {
+pub(super) fn token(visit: Visit, issue: &Issue, body: &[u8]) -> Response<SimBody> {
     let given = fields(body);
     let get = |key: &str| given.get(key).map_or("", String::as_str);
     let now = visit.upstream.now();
     let answered = {
         let mut authority = visit.upstream.authority.lock();
         match get("grant_type") {
-            "refresh_token" => authority.refresh(get("refresh_token"), now),
+            "refresh_token" => authority.refresh(get("refresh_token"), now, issue),
             "authorization_code" => {
                 authority.exchange(get("code"), get("code_verifier"), get("redirect_uri"), now)
             }
@@ -27,7 +27,7 @@ pub(super) fn token(visit: Visit, body: &[u8]) -> Response<SimBody> {
         }
     };
     match answered {
-        Ok(value) => visit.json(200, &value),
+        Ok(value) => visit.json_with(200, &value, &issue.headers),
         Err(Refused(status, value)) => visit.json(status, &value),
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn device_begin(visit: Visit) -> Response<SimBody> {
     let (id, user_code) = visit.upstream.authority.lock().device_begin();
     let expires = visit.upstream.now() + 900;
     let value = json!({
-        "device_auth_id": id, "user_code": user_code, "interval": "5",
+        "device_auth_id": id, "user_code": user_code, "interval": visit.upstream.options.device_interval.to_string(),
         "expires_at": expires.to_string(),
     });
     visit.json(200, &value)

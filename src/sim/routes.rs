@@ -3,7 +3,12 @@
 use http::{HeaderMap, HeaderValue, Method, Response, Uri, request::Parts};
 use serde_json::{Value, json};
 
-use super::{body::SimBody, oauth, peek, script::Route, serve::Visit};
+use super::{
+    body::SimBody,
+    oauth, peek,
+    script::{Issue, Route},
+    serve::Visit,
+};
 
 const P: &str = "/backend-api/codex/";
 const C: &str = "/backend-api/";
@@ -63,7 +68,7 @@ pub(super) fn forbidden() -> (u16, Value) {
 /// Answers everything but turns.
 pub(super) fn answer(visit: Visit, body: &[u8]) -> Response<SimBody> {
     match visit.route {
-        Route::OauthToken => oauth::token(visit, body),
+        Route::OauthToken => oauth::token(visit, &Issue::default(), body),
         Route::OauthAuthorize => oauth::authorize(visit),
         Route::DeviceUsercode => oauth::device_begin(visit),
         Route::DeviceToken => oauth::device_poll(visit, body),

@@ -76,6 +76,8 @@ pub enum Action {
     Stream(StreamPlan),
     /// The normal answer with other content.
     Reply(Reply),
+    /// The normal answer of the token endpoint with other tokens.
+    Issue(Issue),
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -108,6 +110,30 @@ pub struct DropHead {
     pub after_body_bytes: Option<u64>,
     #[serde(default)]
     pub delay_ms: u64,
+}
+
+/// What the token endpoint gives otherwise than it should.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issue {
+    /// Give this account's tokens instead of the asking one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Leave out these members of the answer.
+    #[serde(default)]
+    pub omit: Vec<String>,
+    /// How long the access token lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life_s: Option<i64>,
+    /// As in a stream.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// Wait so long before the head; the refresh token is spent at once.
+    #[serde(default)]
+    pub delay_ms: u64,
+    /// Give no answer, though the refresh token is spent.
+    #[serde(default)]
+    pub lose: bool,
 }
 
 /// How a connection is lost.

@@ -22,10 +22,10 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     account::SimAccount,
     body::{SimBody, Ties},
-    control,
+    control, oauth,
     record::{Ended, Protocol, Recorded},
     routes,
-    script::{Action, Answer, DropHead, Loss, Route},
+    script::{Action, Answer, DropHead, Issue, Loss, Route},
     stage::Facts,
     turns,
     upstream::{Caller, Upstream},
@@ -205,9 +205,23 @@ impl Visit {
             turns::answer(self, action, &body).await
         } else if self.route == Route::WsHandshake {
             Ok(websocket::handshake(self))
+        } else if let (Route::OauthToken, Some(Action::Issue(issue))) = (self.route, action) {
+            self.issue(issue, &body).await
         } else {
             Ok(routes::answer(self, &body))
         }
+    }
+
+    /// The token endpoint, whose answer comes late or not at all.
+    async fn issue(self, issue: Issue, body: &[u8]) -> Answered {
+        let wire = Arc::clone(&self.ties.wire);
+        let answer = oauth::token(self, &issue, body);
+        sleep_ms(issue.delay_ms).await;
+        if issue.lose {
+            wire.lose(true);
+            return std::future::pending().await;
+        }
+        Ok(answer)
     }
 
     /// The caller if it may ask, else the refusal of the real service.
@@ -232,6 +246,18 @@ impl Visit {
     pub(super) fn json(self, status: u16, value: &serde_json::Value) -> Response<SimBody> {
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_static("application/json"));
+        self.respond(status, headers, Bytes::from(value.to_string()))
+    }
+
+    pub(super) fn json_with(
+        self,
+        status: u16,
+        value: &serde_json::Value,
+        scripted: &[(String, String)],
+    ) -> Response<SimBody> {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        overlay(&mut headers, scripted);
         self.respond(status, headers, Bytes::from(value.to_string()))
     }
 

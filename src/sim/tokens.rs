@@ -7,7 +7,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::account::SimAccount;
+use super::{account::SimAccount, script::Issue};
 
 const ACCESS_LIFE_S: i64 = 10 * 24 * 3600;
 pub(super) const DEVICE_REDIRECT: &str = "https://auth.openai.com/deviceauth/callback";
@@ -107,7 +107,12 @@ impl Authority {
     }
 
     /// Takes a refresh token for new tokens. One that was used before kills its whole family.
-    pub(super) fn refresh(&mut self, token: &str, now: i64) -> Result<Value, Refused> {
+    pub(super) fn refresh(
+        &mut self,
+        token: &str,
+        now: i64,
+        issue: &Issue,
+    ) -> Result<Value, Refused> {
         let Some(held) = self.refresh.get_mut(token) else {
             return Err(refused_refresh("refresh_token_invalidated", "unknown"));
         };
@@ -120,7 +125,20 @@ impl Authority {
             return Err(refused_refresh("refresh_token_reused", "used already"));
         }
         let generation = held.generation + 1;
-        Ok(self.issue(&account, family, generation, now))
+        let other = issue.account.as_deref().and_then(|it| self.named(it));
+        let account = other.unwrap_or(account);
+        // A refresh token that is not replaced stays good.
+        if issue.omit.iter().any(|it| it == "refresh_token")
+            && let Some(held) = self.refresh.get_mut(token)
+        {
+            held.used = false;
+        }
+        let life = issue.life_s.unwrap_or(ACCESS_LIFE_S);
+        let mut given = self.issue(&account, family, generation, (now, life));
+        if let Some(members) = given.as_object_mut() {
+            issue.omit.iter().for_each(|it| drop(members.remove(it)));
+        }
+        Ok(given)
     }
 
     /// The code for the account that signs in.
@@ -147,7 +165,7 @@ impl Authority {
         };
         self.serial += 1;
         let family = self.serial;
-        Ok(self.issue(&grant.account, family, 0, now))
+        Ok(self.issue(&grant.account, family, 0, (now, ACCESS_LIFE_S)))
     }
 
     pub(super) fn device_begin(&mut self) -> (String, String) {
@@ -199,10 +217,10 @@ impl Authority {
         account: &Arc<SimAccount>,
         family: u64,
         generation: u64,
-        now: i64,
+        (now, life): (i64, i64),
     ) -> Value {
         self.serial += 1;
-        let access = account.mint_access(self.serial, now + ACCESS_LIFE_S);
+        let access = account.mint_access(self.serial, now + life);
         let refresh = account.mint_refresh(family, generation);
         self.access.insert(access.clone(), Arc::clone(account));
         self.refresh.insert(
@@ -214,7 +232,7 @@ impl Authority {
             "access_token": access,
             "refresh_token": refresh,
             "token_type": "bearer",
-            "expires_in": ACCESS_LIFE_S,
+            "expires_in": life,
         })
     }
 }
@@ -245,10 +263,13 @@ mod tests {
     fn a_refresh_token_used_twice_kills_its_family() {
         let alice = SimAccount::made_up("alice");
         let mut authority = Authority::new(vec![alice.clone()]);
-        let first = authority.refresh(&alice.refresh_token, 0).unwrap();
+        let first = authority.refresh(&alice.refresh_token, 0, &Issue::default()).unwrap();
         assert_eq!(authority.holder(&text(&first, "access_token")).unwrap().name, "alice");
-        assert_eq!(code(authority.refresh(&alice.refresh_token, 0)), "refresh_token_reused");
-        let next = authority.refresh(&text(&first, "refresh_token"), 0);
+        assert_eq!(
+            code(authority.refresh(&alice.refresh_token, 0, &Issue::default())),
+            "refresh_token_reused"
+        );
+        let next = authority.refresh(&text(&first, "refresh_token"), 0, &Issue::default());
         assert_eq!(code(next), "refresh_token_invalidated");
     }
 

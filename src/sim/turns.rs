@@ -55,7 +55,7 @@ pub(super) async fn answer(visit: Visit, action: Option<Action>, body: &[u8]) ->
             let plan = plan_of(&reply);
             stream(visit, &asked, &plan, &reply).await
         }
-        Some(Action::Drop(_)) | None => {
+        Some(Action::Drop(_) | Action::Issue(_)) | None => {
             stream(visit, &asked, &StreamPlan::default(), &Reply::default()).await
         }
     }

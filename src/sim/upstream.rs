@@ -54,6 +54,7 @@ pub(super) struct Options {
     pub(super) deltas: usize,
     pub(super) reasoning: bool,
     pub(super) websockets: WebSockets,
+    pub(super) device_interval: u32,
     pub(super) workspace_origin: String,
 }
 
@@ -85,6 +86,7 @@ impl Upstream {
                 deltas: config.deltas,
                 reasoning: config.reasoning,
                 websockets: config.websockets,
+                device_interval: config.device_interval,
                 workspace_origin: config.workspace_origin,
             },
             models: Mutex::new(Models {

@@ -183,7 +183,7 @@ impl Session {
             }
             Some(Action::Stream(plan)) => (plan, Reply::default()),
             Some(Action::Reply(reply)) => (plan_of(&reply), reply),
-            None => (StreamPlan::default(), Reply::default()),
+            Some(Action::Issue(_)) | None => (StreamPlan::default(), Reply::default()),
         };
         let asked = match asked {
             Ok(asked) => asked,

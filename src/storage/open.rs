@@ -19,7 +19,10 @@ const NAME: &str = "codex-edge.sqlite3";
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// In order, append only.
-static STEPS: [M<'static>; 1] = [M::up(include_str!("../../migrations/01-accounts-and-users.sql"))];
+static STEPS: [M<'static>; 2] = [
+    M::up(include_str!("../../migrations/01-accounts-and-users.sql")),
+    M::up(include_str!("../../migrations/02-reconciliation.sql")),
+];
 
 static MIGRATIONS: LazyLock<Migrations<'static>> = LazyLock::new(|| Migrations::from_slice(&STEPS));
 

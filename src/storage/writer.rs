@@ -1,6 +1,13 @@
 //! The one thread that writes.
 
-use std::{sync::Arc, thread::JoinHandle, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction};
@@ -19,7 +26,12 @@ pub(super) struct Writer {
     jobs: Option<mpsc::Sender<Job>>,
     metrics: Arc<Metrics>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    losses: Arc<Losses>,
 }
+
+/// Queued changes that did not come about since one last did.
+#[derive(Debug, Default)]
+struct Losses(AtomicU64);
 
 // === impl Writer ===
 
@@ -35,7 +47,24 @@ impl Writer {
                 measured.store_write(began.elapsed());
             }
         });
-        Self { jobs: Some(jobs), metrics, thread: Mutex::new(Some(thread)) }
+        Self { jobs: Some(jobs), metrics, thread: Mutex::new(Some(thread)), losses: Arc::default() }
+    }
+
+    /// Leaves a job to the writer. Neither waits nor fails: what comes of it is told in the log.
+    pub(super) fn queue(
+        &self,
+        job: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+    ) {
+        let losses = Arc::clone(&self.losses);
+        let boxed: Job = Box::new(move |connection| match in_transaction(connection, job) {
+            Ok(()) => losses.end(),
+            Err(error) => losses.add(&error),
+        });
+        let Some(jobs) = self.jobs.as_ref() else { return };
+        if jobs.try_send(boxed).is_err() {
+            self.losses.add(&"its queue is full");
+        }
+        self.metrics.store_queue_depth.set(depth(jobs));
     }
 
     pub(super) async fn write<T: Send + 'static>(
@@ -57,6 +86,29 @@ impl Writer {
         let jobs = self.jobs.as_ref().ok_or(StorageError::WriterGone)?;
         jobs.blocking_send(boxed(job, reply)).map_err(|_| StorageError::WriterGone)?;
         outcome.blocking_recv().map_err(|_| StorageError::WriterGone)?.map_err(StorageError::Write)
+    }
+}
+
+// === impl Losses ===
+
+impl Losses {
+    /// Told once, until a change comes about again.
+    fn add(&self, reason: &dyn std::fmt::Display) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!(
+                code = "store_write_failed",
+                "The database did not take a change, and a restart will not know it: {reason}"
+            );
+        }
+    }
+
+    fn end(&self) {
+        // Most of the time there is nothing to write.
+        if self.0.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let lost = self.0.swap(0, Ordering::Relaxed);
+        tracing::warn!(lost, "The database takes changes again; {lost} were lost");
     }
 }
 

@@ -112,6 +112,34 @@ labels! {
         Cooling = "cooling",
         NeedsLogin = "needs_login",
         Disabled = "disabled",
+        Paused = "paused",
+        OutOfSight = "out_of_sight",
+    }
+    /// What a look at the credential directory has changed.
+    Reconciled {
+        Added = "added",
+        Removed = "removed",
+        Renamed = "renamed",
+        Credentials = "credentials",
+        Metadata = "metadata",
+        Eligibility = "eligibility",
+        Sources = "sources",
+        Purged = "purged",
+    }
+    /// How a refresh of tokens ended.
+    RefreshResult {
+        Refreshed = "refreshed",
+        /// Somebody else had refreshed the tokens; theirs were taken.
+        Adopted = "adopted",
+        /// The new tokens are in memory and in the journal, not in the file.
+        NotPersisted = "not_persisted",
+        /// The new tokens are another account's.
+        OtherAccount = "other_account",
+        NoRefreshToken = "no_refresh_token",
+        /// Only a new sign-in helps.
+        Terminal = "terminal",
+        /// It may work the next time.
+        Passing = "passing",
     }
     TokenKind {
         Input = "input",

@@ -11,8 +11,8 @@ use prometheus::{
 };
 
 use super::labels::{
-    AccountState, AttemptOutcome, CodeClass, FailoverReason, LabelSet, Phase, ReplayRefusal, Route,
-    TokenKind, Transport,
+    AccountState, AttemptOutcome, CodeClass, FailoverReason, LabelSet, Phase, Reconciled,
+    RefreshResult, ReplayRefusal, Route, TokenKind, Transport,
 };
 
 const NAMESPACE: &str = "codex_edge";
@@ -46,6 +46,8 @@ pub struct Metrics {
     failovers: [IntCounter; FailoverReason::COUNT],
     replays_refused: [IntCounter; ReplayRefusal::COUNT],
     tokens: [IntCounter; TokenKind::COUNT],
+    reconciliations: [IntCounter; Reconciled::COUNT],
+    refreshes: [IntCounter; RefreshResult::COUNT],
     accounts: [IntGauge; AccountState::COUNT],
     account_turns: IntGaugeVec,
     account_cooldown: IntGaugeVec,
@@ -113,6 +115,14 @@ impl Metrics {
                 ("tokens_total", "Tokens that upstream accounted for"),
                 "kind",
             )?,
+            reconciliations: make.counter_set::<Reconciled, _>(
+                ("reconciliations_total", "Changes of the pool that came from credential files"),
+                "change",
+            )?,
+            refreshes: make.counter_set::<RefreshResult, _>(
+                ("refreshes_total", "Refreshes of an account's tokens, by their end"),
+                "result",
+            )?,
             accounts: make.account_states()?,
             account_turns: make
                 .account_gauge("account_active_turns", "Turns that hold this account")?,
@@ -165,6 +175,14 @@ impl Metrics {
 
     pub fn replay_refused(&self, reason: ReplayRefusal) {
         self.replays_refused[reason.index()].inc();
+    }
+
+    pub fn reconciled(&self, change: Reconciled) {
+        self.reconciliations[change.index()].inc();
+    }
+
+    pub fn refreshed(&self, result: RefreshResult) {
+        self.refreshes[result.index()].inc();
     }
 
     pub fn tokens(&self, kind: TokenKind, count: u64) {

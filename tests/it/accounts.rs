@@ -224,7 +224,7 @@ fn a_bad_file_is_told_with_its_path_and_reason_and_the_others_serve() {
     let off = json!({"tokens": {"access_token": "t"}, "account_id": "b", "disabled": "true"});
     home.write("off.json", off.to_string());
     let loaded = home.load();
-    let serve: Vec<bool> = loaded.accounts.iter().map(|it| it.enabled).collect();
+    let serve: Vec<bool> = loaded.accounts.iter().map(|it| it.eligibility.is_open()).collect();
     assert_eq!((serve.len(), serve.iter().filter(|it| **it).count()), (2, 1));
     let problems = home.problems();
     let wanted = [

@@ -7,11 +7,14 @@ use std::{
     process::{Command, Output},
 };
 
-use codex_edge::sim::SimConfig;
+use codex_edge::{accounts::directory::Lock, sim::SimConfig};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::stage::{Setup, Stage};
+use crate::support::{
+    process::Place,
+    stage::{Setup, Stage, eventually},
+};
 
 /// The binary on a machine without any configuration, its home in `home`.
 fn binary(home: &Path) -> Command {
@@ -62,6 +65,18 @@ fn every_verb_has_help_with_an_example() {
         "users enable",
         "users reset-key",
         "users delete",
+        "accounts",
+        "accounts list",
+        "accounts show",
+        "accounts refresh",
+        "accounts pause",
+        "accounts resume",
+        "accounts enable",
+        "accounts disable",
+        "accounts clear-cooldown",
+        "accounts remove",
+        "accounts login",
+        "accounts import",
         "completions",
     ];
     for verb in table {
@@ -274,6 +289,44 @@ fn check_counts_the_accounts_and_names_the_files_to_mend() {
     let named = format!("notice: {}: ", auth.join("broken.json").display());
     assert!(stderr(&output).contains(&named), "{}", stderr(&output));
     assert!(!stderr(&output).contains("alice.json"), "{}", stderr(&output));
+}
+
+#[test]
+fn check_tells_that_another_gateway_uses_the_credential_directory() {
+    let home = TempDir::new().unwrap();
+    let auth = home.path().join("auth");
+    fs::create_dir(&auth).unwrap();
+    let check = || binary(home.path()).env("CODEX_EDGE__AUTH__DIR", &auth).arg("check").output();
+    assert!(!stderr(&check().unwrap()).contains("auth.dir"));
+    let _other = Lock::acquire(&auth).unwrap();
+    let output = check().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("auth.dir: another codex-edge is using"), "{output:?}");
+}
+
+/// What takes no byte.
+fn full() -> fs::File {
+    fs::File::options().write(true).open("/dev/full").unwrap()
+}
+
+#[test]
+fn the_demo_goes_on_though_nobody_reads_it() {
+    let home = TempDir::new().unwrap();
+    let output = binary(home.path()).arg("demo").stdout(full()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = binary(home.path()).arg("demo").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).ends_with("Everything went as told.\n"), "{}", stdout(&output));
+}
+
+#[tokio::test]
+async fn a_gateway_serves_though_its_greeting_cannot_be_written() {
+    let place = Place::new("");
+    let mut child = place.command_of(&["serve"]).stdout(full()).spawn().unwrap();
+    eventually("the gateway has started", || place.data().join("local.key").exists()).await;
+    let pid = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().await.unwrap().code(), Some(0));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The real Codex CLI takes its turns through the real gateway; the simulator is the upstream.
 
+mod accounts;
 mod failures;
 mod modes;
 mod turns;

@@ -9,6 +9,7 @@ use crate::support::{
     client::{Client, Wire, read},
     process::{Place, Serving},
     raw,
+    stage::write,
 };
 
 const PATH: &str = "/v1/codex/responses";
@@ -20,7 +21,11 @@ fn text(bytes: &[u8]) -> String {
 
 async fn with_account() -> (Simulator, Place) {
     let sim = Simulator::start(SimConfig::with_accounts(&["alice"])).await.unwrap();
-    let place = Place::new(&format!("[upstream]\ncodex_base_url = \"{}\"\n", sim.base_url()));
+    let place = Place::new(&format!(
+        "[upstream]\ncodex_base_url = \"{}\"\nauth_base_url = \"{}\"\n",
+        sim.base_url(),
+        sim.origin(),
+    ));
     let account = sim.account("alice").unwrap();
     std::fs::write(place.auth().join("alice.json"), account.auth_json()).unwrap();
     (sim, place)
@@ -198,4 +203,35 @@ async fn a_kill_in_the_middle_of_an_upload_leaves_no_prompt_behind() {
         let found = memchr::memmem::find(&bytes, b"a prompt that must not outlive");
         assert_eq!(found, None, "{}", path.display());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_files_is_logged_once_and_tells_no_secret() {
+    let (sim, place) = with_account().await;
+    let config = place.folder.path().join("config.toml");
+    let toml = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{toml}[auth]\nrescan_interval = \"100ms\"\n")).unwrap();
+    let serving = place.serve().await;
+    let admin = Client { address: serving.admin, wire: Wire::H1, key: None, ca: None };
+    let shows = async |line: &str| while !admin.get("/metrics").await.text().contains(line) {};
+    let alice = sim.account("alice").unwrap().auth_json();
+    write(&place.auth().join("bad.json"), &alice[..alice.len() / 2]);
+    shows("credential_file_problems 1").await;
+    std::fs::remove_file(place.auth().join("alice.json")).unwrap();
+    shows("codex_edge_accounts{state=\"ready\"} 0").await;
+    // Another look at the least lies between the two.
+    std::fs::remove_file(place.auth().join("bad.json")).unwrap();
+    shows("credential_file_problems 0").await;
+    let log = text(&serving.stop().await.stderr);
+    let count = |what: &str| log.lines().filter(|it| it.contains(what)).count();
+    assert_eq!(count("Credential file path:bad.json: it is no valid JSON"), 1, "{log}");
+    assert_eq!(
+        count("Credential file path:bad.json: no longer so: it is no valid JSON"),
+        1,
+        "{log}"
+    );
+    assert_eq!(count("is in the pool"), 1, "{log}");
+    assert_eq!(count("has left the pool"), 1, "{log}");
+    assert!(log.contains("auth_id=acc_"), "{log}");
+    assert!(!log.contains("canary") && !log.contains('@'), "{log}");
 }

@@ -94,8 +94,9 @@ async fn many_sessions_and_models_add_no_series() {
 async fn each_request_is_one_line_of_the_log() {
     let sim = Simulator::start(SimConfig::with_accounts(&["alice"])).await.unwrap();
     let place = Place::new(&format!(
-        "[upstream]\ncodex_base_url = \"{}\"\n[log]\nformat = \"json\"\n",
-        sim.base_url()
+        "[upstream]\ncodex_base_url = \"{}\"\nauth_base_url = \"{}\"\n[log]\nformat = \"json\"\n",
+        sim.base_url(),
+        sim.origin(),
     ));
     let account = sim.account("alice").unwrap();
     std::fs::write(place.auth().join("alice.json"), account.auth_json()).unwrap();

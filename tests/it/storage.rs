@@ -5,7 +5,7 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
-    sync::Arc,
+    sync::{Arc, mpsc},
 };
 
 use codex_edge::{
@@ -57,8 +57,9 @@ fn a_second_opening_is_refused_by_name_and_a_later_one_is_not() {
 #[test]
 fn what_was_written_is_there_after_a_restart() {
     let root = TempDir::new().unwrap();
-    let insert = "INSERT INTO accounts VALUES ('acc_1', 'paaaaaa', '2026-01-01T00:00:00Z')";
-    open(root.path()).unwrap().write_blocking(|it| it.execute(insert, [])).unwrap();
+    let first = open(root.path()).unwrap();
+    first.write_blocking(|it| insert_account(it, "acc_1", "paaaaaa")).unwrap();
+    drop(first);
     let again = open(root.path()).unwrap();
     assert_eq!(again.write_blocking(|it| count_accounts(it)).unwrap(), 1);
 }
@@ -68,11 +69,35 @@ fn a_failed_job_takes_back_all_it_did_and_the_next_one_runs() {
     let root = TempDir::new().unwrap();
     let storage = open(root.path()).unwrap();
     let failed = storage.write_blocking(|it| {
-        it.execute("INSERT INTO accounts VALUES ('acc_1', 'paaaaaa', 'now')", [])?;
-        it.execute("INSERT INTO accounts VALUES ('acc_2', 'paaaaaa', 'now')", [])
+        insert_account(it, "acc_1", "paaaaaa")?;
+        insert_account(it, "acc_2", "paaaaaa")
     });
     assert!(matches!(failed, Err(StorageError::Write(_))));
     assert_eq!(storage.write_blocking(|it| count_accounts(it)).unwrap(), 0);
+}
+
+#[test]
+fn a_queued_change_waits_for_nobody_and_fails_nobody() {
+    let root = TempDir::new().unwrap();
+    let storage = open(root.path()).unwrap();
+    let (held, let_go) = mpsc::channel::<()>();
+    storage.queue(move |_| {
+        // The writer is busy until the queue has been filled.
+        let _ = let_go.recv();
+        Ok(())
+    });
+    for number in 0..2_000 {
+        let id = format!("acc_{number}");
+        storage.queue(move |it| insert_account(it, &id, &id));
+    }
+    storage.queue(|it| insert_account(it, "acc_0", "taken"));
+    held.send(()).unwrap();
+    let count = storage.write_blocking(|it| count_accounts(it)).unwrap();
+    assert!((1..2_000).contains(&count), "{count} fitted in");
+    storage.queue(|it| insert_account(it, "acc_0", "taken"));
+    assert_eq!(storage.write_blocking(|it| count_accounts(it)).unwrap(), count);
+    storage.queue(|it| insert_account(it, "acc_new", "free"));
+    assert_eq!(storage.write_blocking(|it| count_accounts(it)).unwrap(), count + 1);
 }
 
 #[test]
@@ -119,6 +144,11 @@ fn a_directory_that_others_can_read_is_used_all_the_same() {
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
     open(root.path()).unwrap();
     assert_eq!(fs::metadata(root.path()).unwrap().mode() & 0o777, 0o755);
+}
+
+fn insert_account(it: &rusqlite::Connection, id: &str, label: &str) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO accounts (auth_id, label, created_at) VALUES (?1, ?2, 'now')";
+    it.execute(sql, [id, label]).map(drop)
 }
 
 fn count_accounts(connection: &rusqlite::Connection) -> rusqlite::Result<i64> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod codex;
+pub(crate) mod crash;
 pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod stage;

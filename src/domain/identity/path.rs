@@ -33,6 +33,17 @@ impl PathId {
         Self(compose(&format!("path:{}", parts.join("/"))))
     }
 
+    /// Reads a name that was written down. `None` if it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_name = text.strip_prefix("path:").is_some_and(|it| !it.is_empty());
+        is_name.then(|| Self(text.into()))
+    }
+
+    /// Whether this names something below the folder.
+    pub fn is_within(&self, folder: &Self) -> bool {
+        self.0.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -88,6 +99,15 @@ mod tests {
         ];
         for (path, wanted) in table {
             assert_eq!(PathId::from_relative(Path::new(OsStr::from_bytes(path))).as_str(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_folder_holds_what_is_below_it() {
+        let id = |text| PathId::from_relative(Path::new(text));
+        let table = [("a/b.json", true), ("a/b/c.json", true), ("a", false), ("ab/c", false)];
+        for (path, wanted) in table {
+            assert_eq!(id(path).is_within(&id("a")), wanted, "{path}");
         }
     }
 }

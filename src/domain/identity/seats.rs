@@ -33,6 +33,11 @@ pub(super) fn group(users: &[Users]) -> Vec<Option<usize>> {
     users.iter().map(|it| seats.get(it).copied().flatten()).collect()
 }
 
+/// Whether the strongest kind of claim that both have differs.
+pub(super) fn differ(a: &Users, b: &Users) -> bool {
+    relate(a, b) == Relation::Different
+}
+
 fn by_strongest(distinct: &[&Users]) -> Vec<Option<usize>> {
     let mut numbers = BTreeMap::new();
     let seats = distinct.iter().map(|users| {
@@ -123,7 +128,7 @@ fn relate(a: &Users, b: &Users) -> Relation {
 
 /// The place of the strongest claim; the greater, the weaker.
 fn strength(users: &Users) -> usize {
-    users.strongest().map_or(SeatKind::ALL.len(), |seat| seat.kind as usize)
+    users.strongest().map_or(SeatKind::ALL.len(), |seat| seat.kind() as usize)
 }
 
 #[cfg(test)]

@@ -64,16 +64,26 @@ impl Place {
     }
 
     fn command(&self, verb: &str) -> Command {
+        self.command_of(&[verb])
+    }
+
+    /// A verb of several words, with what follows them.
+    pub(crate) fn command_of(&self, words: &[&str]) -> Command {
         // The most careless umask there is: modes must not depend on it.
         let mut command = Command::new("sh");
         command
             .args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_codex-edge")])
-            .arg(verb)
+            .args(words)
             .arg("--config")
             .arg(self.folder.path().join("config.toml"))
             .env_clear()
             .env("HOME", self.folder.path())
             .env("NO_COLOR", "1")
+            // Whoever heeds these gets nowhere.
+            .envs(
+                ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"]
+                    .map(|it| (it, "http://127.0.0.1:9")),
+            )
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

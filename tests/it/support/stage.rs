@@ -1,6 +1,13 @@
 //! The real gateway, as `serve` runs it, on ports that the kernel picks, before a simulator.
 
-use std::{collections::BTreeMap, fmt::Write, fs, net::SocketAddr, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use codex_edge::{
     app::{self, App},
@@ -38,6 +45,9 @@ pub(crate) struct Stage {
     pub(crate) app: App,
     pub(crate) key: String,
     pub(crate) data_dir: PathBuf,
+    /// The credential directory.
+    pub(crate) auth_dir: PathBuf,
+    config: Config,
     ca: Option<Vec<u8>>,
     _folder: TempDir,
 }
@@ -78,7 +88,7 @@ impl Setup {
             self.sim.accounts.iter().map(one).collect()
         });
         for (name, bytes) in files {
-            fs::write(auth_dir.join(name), bytes).unwrap();
+            write(&auth_dir.join(name), bytes);
         }
         let sim =
             Simulator::start(SimConfig { tls: self.upstream == UpstreamWire::H2Tls, ..self.sim })
@@ -100,26 +110,40 @@ impl Setup {
         match self.upstream {
             UpstreamWire::H1 | UpstreamWire::H2c => {
                 let h2c = self.upstream == UpstreamWire::H2c;
-                let base = sim.base_url();
+                let (base, origin) = (sim.base_url(), sim.origin());
                 write!(upstream, "codex_base_url = \"{base}\"\nh2c = {h2c}\n").unwrap();
+                writeln!(upstream, "auth_base_url = \"{origin}\"").unwrap();
             }
             UpstreamWire::H2Tls => {
                 let ca_file = folder.path().join("upstream-ca.pem");
                 fs::write(&ca_file, sim.ca_pem().unwrap()).unwrap();
                 let base = sim.tls_base_url().unwrap();
                 write!(upstream, "codex_base_url = \"{base}\"\nca_file = {ca_file:?}\n").unwrap();
+                let origin = sim.tls_origin().unwrap();
+                writeln!(upstream, "auth_base_url = \"{origin}\"").unwrap();
             }
         }
         toml = merge(&toml, "server", &server);
         toml = merge(&toml, "upstream", &upstream);
         toml = merge(&toml, "auth", &format!("dir = {auth_dir:?}\n"));
         let config = parse(&folder, &toml);
-        let clock = self.clock;
-        let starting = tokio::task::spawn_blocking(move || app::start(config, clock));
-        let app = starting.await.unwrap().unwrap();
+        let app = launch(config.clone(), self.clock).await;
         let key = fs::read_to_string(data_dir.join("local.key")).unwrap().trim().to_owned();
-        Stage { sim, app, key, data_dir, ca, _folder: folder }
+        Stage { sim, app, key, data_dir, auth_dir, config, ca, _folder: folder }
     }
+}
+
+async fn launch(config: Config, clock: Clock) -> App {
+    let starting = tokio::task::spawn_blocking(move || app::start(config, clock));
+    starting.await.unwrap().unwrap()
+}
+
+/// Writes a file as editors do, for its owner only.
+pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) {
+    let temporary = path.with_extension("tmp");
+    fs::write(&temporary, bytes).unwrap();
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(&temporary, path).unwrap();
 }
 
 /// Puts lines into a section, which may be there already.
@@ -153,6 +177,39 @@ fn make_certificate(folder: &TempDir) -> (PathBuf, PathBuf) {
 impl Stage {
     pub(crate) fn edge(&self) -> SocketAddr {
         self.app.edge[0]
+    }
+
+    /// Writes a credential file, as editors do.
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        write(&self.auth_dir.join(name), bytes);
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.auth_dir.join(name)).unwrap();
+    }
+
+    /// Has the gateway look at the credential directory now.
+    pub(crate) async fn look(&self) {
+        self.app.accounts.reconciler.look().await;
+    }
+
+    /// Stops the gateway, changes something, and starts it again.
+    pub(crate) async fn restart(self, change: impl FnOnce(&Path)) -> Self {
+        let clock = self.app.gateway.clock.clone();
+        let app = self.app;
+        tokio::task::spawn_blocking(move || app.stop()).await.unwrap();
+        change(&self.auth_dir);
+        let app = launch(self.config.clone(), clock).await;
+        Self { app, ..self }
+    }
+
+    /// What a second gateway on the same credential directory would be told.
+    pub(crate) async fn start_another(&self) -> String {
+        let mut config = self.config.clone();
+        config.server.data_dir = self.data_dir.with_extension("other");
+        let clock = self.app.gateway.clock.clone();
+        let starting = tokio::task::spawn_blocking(move || app::start(config, clock).map(drop));
+        starting.await.unwrap().unwrap_err().to_string()
     }
 
     /// A client with the key of the user `local`.
