@@ -27,9 +27,12 @@ const CHANGES_PER_SECOND: u64 = 200;
 /// More rounds than elsewhere: a p99 needs many requests.
 const ROUNDS_OF_EACH: u32 = 3 * ROUNDS;
 
-/// With files that rest, and with files that change.
+/// With files that rest, with files that change where nobody looks, and with credential files that
+/// change. Between the second and the third lies what the gateway does about it; between the first
+/// and the second what the changes cost a machine that client and upstream share.
 pub(crate) struct Churned {
     pub(crate) still: Measured,
+    pub(crate) elsewhere: Measured,
     pub(crate) changing: Measured,
     pub(crate) changes_per_second: f64,
 }
@@ -42,11 +45,17 @@ pub(crate) async fn measure(time: Duration) -> Result<Churned, Fault> {
     let gateway = Server::start("serve-gateway-crowd", &[upstream.as_ref(), home.as_os_str()])?;
     let target = Target::gateway(&gateway)?;
     let auth_dir = home.join("auth");
-    let (mut still, mut changing) = (Measured::default(), Measured::default());
+    let copy = folder.path().join("copy");
+    copy_files(&auth_dir, &copy)?;
+    let (mut still, mut elsewhere) = (Measured::default(), Measured::default());
+    let mut changing = Measured::default();
     let (mut changes, mut changed_for) = (0, Duration::ZERO);
     for _ in 0..ROUNDS_OF_EACH {
         let round = time / ROUNDS_OF_EACH;
         still.add(client::press(&gateway, &target, CONCURRENCY, round).await?);
+        let churn = Churn::start(copy.clone());
+        elsewhere.add(client::press(&gateway, &target, CONCURRENCY, round).await?);
+        churn.stop()?;
         let churn = Churn::start(auth_dir.clone());
         let began = Instant::now();
         changing.add(client::press(&gateway, &target, CONCURRENCY, round).await?);
@@ -54,7 +63,16 @@ pub(crate) async fn measure(time: Duration) -> Result<Churned, Fault> {
         changed_for += began.elapsed();
     }
     let changes_per_second = changes as f64 / changed_for.as_secs_f64();
-    Ok(Churned { still, changing, changes_per_second })
+    Ok(Churned { still, elsewhere, changing, changes_per_second })
+}
+
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for file in fs::read_dir(from)? {
+        let file = file?;
+        fs::copy(file.path(), to.join(file.file_name()))?;
+    }
+    Ok(())
 }
 
 /// Changes files until it is stopped.

@@ -1,6 +1,6 @@
 //! The gateway under load, side by side with what it competes with.
 //!
-//! `cargo bench --bench load [-- --quick | --seconds N]`. Every server runs in a process of its
+//! `cargo bench --bench load [-- --quick | --seconds N | --only PART]`. Every server runs in a process of its
 //! own, so that its CPU time and its memory can be told apart; the load comes from this process.
 //! Only loopback is touched, and every child ends with this process, however that ends.
 
@@ -39,6 +39,15 @@ struct Plan {
     /// For each server at each concurrency.
     time: Duration,
     idle_streams: usize,
+    only: Option<Part>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Throughput,
+    Memory,
+    Churn,
 }
 
 /// What the load goes to, with the name in the table.
@@ -68,14 +77,22 @@ fn run(plan: &Plan) -> Result<(), Fault> {
     let files = rlimit::increase_nofile_limit(FILES_MAX)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let throughput = throughput(plan).await?;
-        report::throughput(&throughput);
-        let streams = plan.idle_streams.min(usize::try_from(files / 2)?.saturating_sub(200));
-        let idle = memory::measure(streams).await?;
-        report::memory(streams, &idle);
-        let churned = churn::measure(plan.time * 6).await?;
-        report::churn(&churned);
-        report::targets(&throughput, &idle, &churned);
+        if plan.wants(Part::Throughput) {
+            let rows = throughput(plan).await?;
+            report::throughput(&rows);
+            report::throughput_targets(&rows);
+        }
+        if plan.wants(Part::Memory) {
+            let streams = plan.idle_streams.min(usize::try_from(files / 2)?.saturating_sub(200));
+            let idle = memory::measure(streams).await?;
+            report::memory(streams, &idle);
+            report::memory_targets(&idle);
+        }
+        if plan.wants(Part::Churn) {
+            let churned = churn::measure(plan.time * 6).await?;
+            report::churn(&churned);
+            report::churn_targets(&churned);
+        }
         Ok(())
     })
 }
@@ -123,26 +140,40 @@ fn contenders(sim: Server, folder: &TempDir) -> Result<Vec<Contender>, Fault> {
 
 impl Plan {
     fn parse(arguments: &[String]) -> Result<Self, Fault> {
-        let mut plan = Self { time: Duration::from_secs(4), idle_streams: 2_000 };
+        let mut plan = Self { time: Duration::from_secs(4), idle_streams: 2_000, only: None };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 // From cargo.
                 "--bench" => {}
                 "--quick" => {
-                    plan = Self { time: Duration::from_millis(500), idle_streams: 200 };
+                    plan.time = Duration::from_millis(500);
+                    plan.idle_streams = 200;
                 }
                 "--seconds" => {
                     let seconds = arguments.next().and_then(|it| it.parse().ok());
                     let seconds: u16 = seconds.ok_or("--seconds wants a whole number")?;
                     plan.time = Duration::from_secs(seconds.clamp(1, 60).into());
                 }
+                "--only" => {
+                    plan.only = Some(match arguments.next().map(String::as_str) {
+                        Some("throughput") => Part::Throughput,
+                        Some("memory") => Part::Memory,
+                        Some("churn") => Part::Churn,
+                        _ => return Err("--only wants throughput, memory or churn".into()),
+                    });
+                }
                 other => {
-                    return Err(format!("what is {other}? Known: --quick, --seconds N").into());
+                    let known = "--quick, --seconds N, --only PART";
+                    return Err(format!("what is {other}? Known: {known}").into());
                 }
             }
         }
         Ok(plan)
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
     }
 }
 

@@ -54,7 +54,12 @@ pub(crate) fn churn(churned: &Churned) {
         "\n{CROWD} accounts, a file each; {:.0} changes of files per second",
         churned.changes_per_second
     );
-    for (name, measured) in [("at rest", &churned.still), ("changing", &churned.changing)] {
+    let scenes = [
+        ("at rest", &churned.still),
+        ("elsewhere", &churned.elsewhere),
+        ("changing", &churned.changing),
+    ];
+    for (name, measured) in scenes {
         println!(
             "     {name:<14} {:>8.0} req/s {:>8.3} cpu ms {:>8.3} p50 ms {:>8.3} p99 ms  {} failed",
             measured.per_second(),
@@ -66,11 +71,10 @@ pub(crate) fn churn(churned: &Churned) {
     }
 }
 
-pub(crate) fn targets(rows: &[Row], idle: &[Idle], churned: &Churned) {
+pub(crate) fn throughput_targets(rows: &[Row]) {
     let find = |concurrency, name| {
         rows.iter().find(|row| row.0 == concurrency && row.1 == name).map(|row| &row.2)
     };
-    println!();
     if let (Some(gateway), Some(bare)) = (find(32, "gateway"), find(32, "bare pingora")) {
         let share = 100.0 * gateway.per_second() / bare.per_second().max(f64::EPSILON);
         verdict(share >= 85.0, &format!("{share:.0} % of bare's req/s at c=32 (at least 85)"));
@@ -81,14 +85,25 @@ pub(crate) fn targets(rows: &[Row], idle: &[Idle], churned: &Churned) {
         let more = quantile_ms(&gateway.totals, 0.5) - quantile_ms(&direct.totals, 0.5);
         verdict(more <= 0.5, &format!("{more:.3} ms more than direct, p50 at c=1 (at most 0.5)"));
     }
+}
+
+pub(crate) fn memory_targets(idle: &[Idle]) {
     if let Some(gateway) = idle.iter().find(|row| row.name == "gateway") {
         let each = gateway.kib_per_stream;
         verdict(each <= 80.0, &format!("{each:.1} KiB per open idle stream (at most 80)"));
     }
+}
+
+pub(crate) fn churn_targets(churned: &Churned) {
     let p99 = |measured: &Measured| quantile_ms(&measured.totals, 0.99);
-    let share = 100.0 * p99(&churned.changing) / p99(&churned.still).max(f64::EPSILON);
+    let share = 100.0 * p99(&churned.changing) / p99(&churned.elsewhere).max(f64::EPSILON);
     let fine = share <= 110.0 && churned.changing.failed == 0;
-    verdict(fine, &format!("p99 while files change is {share:.0} % of that at rest (at most 110)"));
+    verdict(
+        fine,
+        &format!(
+            "p99 while credential files change is {share:.0} % of that while others do (at most 110)"
+        ),
+    );
 }
 
 fn verdict(good: bool, what: &str) {

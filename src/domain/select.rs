@@ -28,6 +28,25 @@ pub enum Selection {
     None,
 }
 
+/// Why an account was chosen for an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It holds the session.
+    Bound,
+    /// Another first request of the same session is with it just now.
+    Reserved,
+    /// It has the best rank in the pool.
+    PoolRank,
+    /// It has a worse rank than the account that would fit best, since that one has its hands full.
+    Spill,
+    /// Another account failed in this request.
+    Failover,
+    /// It rests, and this request finds out whether it still has to.
+    Probe,
+    /// The configuration or the model's name says so.
+    Direct,
+}
+
 /// Picks the best candidate.
 pub fn select<'a>(candidates: impl IntoIterator<Item = Candidate<'a>>) -> Selection {
     let ranked = candidates.into_iter().enumerate().filter_map(|(index, it)| {
@@ -37,6 +56,23 @@ pub fn select<'a>(candidates: impl IntoIterator<Item = Candidate<'a>>) -> Select
     match ranked.min() {
         Some(((tier, ..), index)) => Selection::Use { index, tier },
         None => Selection::None,
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// The name in logs and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Bound => "bound",
+            Self::Reserved => "reserved",
+            Self::PoolRank => "pool_rank",
+            Self::Spill => "spill",
+            Self::Failover => "failover",
+            Self::Probe => "probe",
+            Self::Direct => "direct",
+        }
     }
 }
 

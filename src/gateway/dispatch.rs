@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     accounts::pool::{Pick, Snapshot},
+    domain::select::Reason,
     telemetry::labels::Phase,
 };
 
@@ -33,13 +34,15 @@ impl Gateway {
         let began = Instant::now();
         let pick = if exhausted { None } else { self.choose(&snapshot, turn, now) };
         self.metrics.overhead(Phase::Select, began.elapsed());
-        if let Some(pick) = pick {
+        if let Some((pick, reason)) = pick {
+            self.metrics.selection(reason);
             turn.tried.push(pick.account.id.clone());
             return Ok(Attempt {
                 account: pick.account,
                 started: Instant::now(),
                 started_at: now,
                 lease: pick.lease,
+                reason,
                 renewed: false,
                 redials: 0,
                 addresses_tried: 0,
@@ -65,11 +68,18 @@ impl Gateway {
     }
 
     /// The account that holds the session comes first; a failed one is followed by whoever is next.
-    fn choose(&self, snapshot: &Snapshot, turn: &Turn, now: Timestamp) -> Option<Pick> {
-        let bound = turn.request.session.as_ref().filter(|_| turn.tried.is_empty());
-        bound
+    fn choose(&self, snapshot: &Snapshot, turn: &Turn, now: Timestamp) -> Option<(Pick, Reason)> {
+        if !turn.tried.is_empty() {
+            let pick = self.pool.pick(snapshot, &turn.tried, now)?;
+            return Some((pick, Reason::Failover));
+        }
+        let session = turn.request.session.as_ref();
+        let bound = session
             .and_then(|session| self.sessions.lookup(session, now))
-            .and_then(|account| self.pool.take(snapshot, &account, now))
-            .or_else(|| self.pool.pick(snapshot, &turn.tried, now))
+            .and_then(|account| self.pool.take(snapshot, &account, now));
+        match bound {
+            Some(pick) => Some((pick, Reason::Bound)),
+            None => Some((self.pool.pick(snapshot, &[], now)?, Reason::PoolRank)),
+        }
     }
 }

@@ -87,6 +87,7 @@ impl Gateway {
             started: Instant::now(),
             started_at: self.clock.now(),
             lease: attempt.lease,
+            reason: attempt.reason,
             renewed: true,
             redials: 0,
             addresses_tried: 0,

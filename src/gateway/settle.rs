@@ -85,6 +85,7 @@ impl Gateway {
             route = closing.route.label(),
             model = turn.as_ref().and_then(|it| it.request.model.as_deref()),
             account = attempts.last().map(|it| it.account.as_str()),
+            selection = attempts.last().map(|it| it.reason.label()),
             attempts = attempts.len(),
             tried = %Tried(attempts),
             status,

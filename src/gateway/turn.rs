@@ -13,6 +13,7 @@ use crate::{
     domain::{
         account::{Account, AuthId},
         outcome::Class,
+        select::Reason,
     },
     protocol::route::Operation,
     sessions::SessionKey,
@@ -57,6 +58,7 @@ pub struct Attempt {
     pub started: Instant,
     pub(super) started_at: Timestamp,
     pub(super) lease: Lease,
+    pub reason: Reason,
     /// Its credential has been renewed for this request; there is no second time.
     pub(super) renewed: bool,
     /// How often a pooled connection died before it said a word.
@@ -89,6 +91,8 @@ pub struct StoredAnswer {
 #[derive(Clone, Debug)]
 pub struct AttemptRecord {
     pub account: String,
+    /// Why this account was chosen.
+    pub reason: Reason,
     pub outcome: Class,
     pub ms: u64,
 }
@@ -119,6 +123,7 @@ impl Turn {
         let ms = u64::try_from(attempt.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.attempts.push(AttemptRecord {
             account: attempt.account.label.to_string(),
+            reason: attempt.reason,
             outcome,
             ms,
         });

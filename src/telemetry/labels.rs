@@ -1,6 +1,6 @@
 //! The closed lists that metric labels come from. Pure.
 
-use crate::domain::outcome::Class;
+use crate::domain::{outcome::Class, select::Reason};
 
 /// A closed list of label values; `index` counts them from 0 in the order of `ALL`.
 pub trait LabelSet: Copy + 'static {
@@ -83,6 +83,16 @@ labels! {
         Unreachable = "unreachable",
         TimedOut = "timed_out",
         Cancelled = "cancelled",
+    }
+    /// Why an account was chosen for an attempt.
+    Selected {
+        Bound = "bound",
+        Reserved = "reserved",
+        PoolRank = "pool_rank",
+        Spill = "spill",
+        Failover = "failover",
+        Probe = "probe",
+        Direct = "direct",
     }
     /// Why a request moved on to another account.
     FailoverReason {
@@ -178,6 +188,22 @@ impl From<Class> for AttemptOutcome {
             Class::ModelUnsupported => Self::ModelUnsupported,
             Class::Transient => Self::Transient,
             Class::Transport => Self::Transport,
+        }
+    }
+}
+
+// === impl Selected ===
+
+impl From<Reason> for Selected {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Bound => Self::Bound,
+            Reason::Reserved => Self::Reserved,
+            Reason::PoolRank => Self::PoolRank,
+            Reason::Spill => Self::Spill,
+            Reason::Failover => Self::Failover,
+            Reason::Probe => Self::Probe,
+            Reason::Direct => Self::Direct,
         }
     }
 }

@@ -12,8 +12,9 @@ use prometheus::{
 
 use super::labels::{
     AccountState, AttemptOutcome, CodeClass, FailoverReason, LabelSet, Phase, Reconciled,
-    RefreshResult, ReplayRefusal, Route, TokenKind, Transport,
+    RefreshResult, ReplayRefusal, Route, Selected, TokenKind, Transport,
 };
+use crate::domain::select::Reason;
 
 const NAMESPACE: &str = "codex_edge";
 
@@ -43,6 +44,7 @@ pub struct Metrics {
     first_byte: [Histogram; Route::COUNT],
     overhead: [Histogram; Phase::COUNT],
     attempts: [IntCounter; AttemptOutcome::COUNT],
+    selections: [IntCounter; Selected::COUNT],
     failovers: [IntCounter; FailoverReason::COUNT],
     replays_refused: [IntCounter; ReplayRefusal::COUNT],
     tokens: [IntCounter; TokenKind::COUNT],
@@ -102,6 +104,10 @@ impl Metrics {
             attempts: make.counter_set::<AttemptOutcome, _>(
                 ("upstream_attempts_total", "Attempts with an account, by their end"),
                 "outcome",
+            )?,
+            selections: make.counter_set::<Selected, _>(
+                ("selections_total", "Accounts chosen for an attempt, by the reason"),
+                "reason",
             )?,
             failovers: make.counter_set::<FailoverReason, _>(
                 ("failovers_total", "Moves to another account before output"),
@@ -167,6 +173,10 @@ impl Metrics {
 
     pub fn attempt(&self, outcome: AttemptOutcome) {
         self.attempts[outcome.index()].inc();
+    }
+
+    pub fn selection(&self, reason: Reason) {
+        self.selections[Selected::from(reason).index()].inc();
     }
 
     pub fn failover(&self, reason: FailoverReason) {
