@@ -1,18 +1,12 @@
 //! What others want of the thread that looks.
 
-use std::{
-    mem,
-    time::{Duration, Instant},
-};
+use std::{mem, time::Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::Rotation;
 use crate::{domain::account::AuthId, storage::StorageError};
-
-/// Hints come in bursts: this much time lies between two looks that follow them.
-const HINT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Holds at most one request for each one who waits for an answer.
 #[derive(Debug)]
@@ -87,15 +81,15 @@ impl Inbox {
         }
     }
 
-    /// Waits for a request, for a hint that is not too close to the look at `last`, or until `due`.
-    /// `None` once the inbox is closed.
-    pub(super) fn wait(&self, last: Instant, due: Instant) -> Option<Requests> {
+    /// Waits for a request, for a hint, which counts from `rested` on, or until `due`. `None` once
+    /// the inbox is closed.
+    pub(super) fn wait(&self, rested: Instant, due: Instant) -> Option<Requests> {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.closed {
                 return None;
             }
-            let due = if waiting.hinted { due.min(last + HINT_PAUSE) } else { due };
+            let due = if waiting.hinted { due.min(rested) } else { due };
             let asked = !waiting.requests.looks.is_empty() || !waiting.requests.pauses.is_empty();
             if asked || Instant::now() >= due {
                 waiting.hinted = false;
@@ -125,24 +119,25 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_hint_waits_for_its_pause_and_a_request_does_not() {
         let inbox = Inbox::default();
         inbox.open();
-        let last = Instant::now();
+        let (now, pause) = (Instant::now(), Duration::from_millis(50));
+        let (rested, due) = (now + pause, now + Duration::from_secs(60));
         inbox.hint();
         let (reply, _looked) = oneshot::channel();
         inbox.look(reply);
-        assert!(inbox.wait(last, last + Duration::from_secs(60)).unwrap().are_urgent());
-        assert!(last.elapsed() < HINT_PAUSE);
+        assert!(inbox.wait(due, due).unwrap().are_urgent());
         inbox.hint();
         inbox.hint();
-        assert!(!inbox.wait(last, last + Duration::from_secs(60)).unwrap().are_urgent());
-        assert!(last.elapsed() >= HINT_PAUSE);
-        let due = last + HINT_PAUSE;
-        assert!(inbox.wait(last, due).is_some(), "the time has come without a hint");
+        assert!(!inbox.wait(rested, due).unwrap().are_urgent());
+        assert!(now.elapsed() >= pause);
+        assert!(inbox.wait(due, rested).is_some(), "the time has come without a hint");
     }
 
     #[test]

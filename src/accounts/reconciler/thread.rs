@@ -22,6 +22,11 @@ const FULL_EVERY: Duration = Duration::from_secs(5);
 /// The shortest time between two looks that nobody asked for.
 const REST: Duration = Duration::from_millis(100);
 
+/// After a look that nobody asked for, the thread rests this many times as long as it took. So a
+/// large directory whose files change all the time costs one per cent of a core at the most, and
+/// hardly any request has to share its core with a look.
+const REST_FACTOR: u32 = 99;
+
 /// Ends with this.
 #[derive(Debug)]
 pub(super) struct Thread {
@@ -35,6 +40,8 @@ struct Ending(Arc<Inbox>);
 /// When the directory was looked at last, by the machine's clock and by the given one.
 struct Rounds {
     last: Instant,
+    /// From when on the next hint counts.
+    rested: Instant,
     full: Instant,
     full_elapsed: Duration,
 }
@@ -71,13 +78,14 @@ impl Drop for Thread {
 fn run(mut core: Core, inbox: &Arc<Inbox>) {
     let mut watch = Watch::new(core.root().to_owned(), Arc::clone(inbox));
     let now = Instant::now();
-    let mut rounds = Rounds { last: now, full: now, full_elapsed: core.elapsed() };
+    let mut rounds = Rounds { last: now, rested: now, full: now, full_elapsed: core.elapsed() };
     loop {
         watch.keep_up();
-        let Some(requests) = inbox.wait(rounds.last, rounds.due(&core)) else { return };
+        let Some(requests) = inbox.wait(rounds.rested, rounds.due(&core)) else { return };
         let depth = rounds.depth(&core, &requests);
+        let began = Instant::now();
         core.serve(requests, depth);
-        rounds.looked(&core, depth);
+        rounds.looked(&core, depth, began.elapsed());
     }
 }
 
@@ -110,8 +118,9 @@ impl Rounds {
         if requests.are_urgent() || is_time { Depth::Full } else { Depth::Quick }
     }
 
-    fn looked(&mut self, core: &Core, depth: Depth) {
+    fn looked(&mut self, core: &Core, depth: Depth, took: Duration) {
         self.last = Instant::now();
+        self.rested = self.last + REST.max(took * REST_FACTOR).min(FULL_EVERY);
         if depth == Depth::Full {
             (self.full, self.full_elapsed) = (self.last, core.elapsed());
         }
