@@ -323,9 +323,10 @@ async fn a_change_whose_caller_has_left_comes_to_its_end_and_is_written_down() {
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    raw::hang_up_after(stage.app.admin, request.as_bytes()).await;
+    let caller = raw::ask(stage.app.admin, request.as_bytes()).await;
     let asked = |seen: &[Recorded]| seen.iter().any(|it| it.route == Route::OauthToken);
     stage.sim.wait_until(asked).await;
+    drop(caller);
     assert_eq!(audit(&stage).await, Vec::<[String; 3]>::new());
     stage.sim.release();
     let written = async {

@@ -26,11 +26,16 @@ pub(crate) async fn send_all_first(address: SocketAddr, bytes: &[u8]) -> String 
     String::from_utf8_lossy(&answer[..read]).into_owned()
 }
 
-/// Sends bytes and hangs up, without waiting for an answer.
-pub(crate) async fn hang_up_after(address: SocketAddr, bytes: &[u8]) {
+/// Sends bytes and waits for no answer. The client is there as long as the connection is kept.
+pub(crate) async fn ask(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
-    stream.shutdown().await.unwrap();
+    stream
+}
+
+/// Sends bytes and hangs up, without waiting for an answer.
+pub(crate) async fn hang_up_after(address: SocketAddr, bytes: &[u8]) {
+    ask(address, bytes).await.shutdown().await.unwrap();
 }
 
 /// The status of an answer; 0 if there was none.
